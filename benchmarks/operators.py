@@ -1,0 +1,125 @@
+"""How long one FNO training step takes, as ratios to the classic FFT layer and to neuraloperator.
+
+    python benchmarks/operators.py [--threads 2] [--rounds 7]
+
+The contestants take turns within each round, so that a disturbance of the machine hits all of them; the best and the
+median over the rounds are printed. Absolute times depend on the machine and on its memory allocator (with glibc, try
+``MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_MAX_=0`` in front of the command): quote the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pacefno.operators import FNO
+
+BATCH = 20
+SIZES = [(1, 1024, 64, 20), (1, 256, 64, 20), (2, 64, 32, 12), (2, 32, 32, 12)]  # dim, points per axis, width, modes
+CONVOLUTION: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d}
+
+
+class ClassicSpectral(nn.Module):
+    """Channels first, complex weights, full FFT, the corners ``0 .. m-1`` and ``-m .. -1`` of the spectrum."""
+
+    def __init__(self, dim: int, width: int, modes: int) -> None:
+        super().__init__()
+        self.dim, self.modes = dim, modes
+        shape = (width, width, *(modes,) * dim)
+        self.corners = nn.ParameterList(
+            nn.Parameter(torch.rand(*shape, dtype=torch.cfloat) / width**2) for _ in range(2 ** (dim - 1))
+        )
+
+    def forward(self, v: Tensor) -> Tensor:
+        m, axes = self.modes, tuple(range(-self.dim, 0))
+        spectrum = torch.fft.rfftn(v, dim=axes)
+        out = torch.zeros_like(spectrum)
+        if self.dim == 1:
+            out[..., :m] = torch.einsum("bix,iox->box", spectrum[..., :m], self.corners[0])
+        else:
+            for rows, weight in zip((slice(0, m), slice(-m, None)), self.corners, strict=True):
+                out[:, :, rows, :m] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, rows, :m], weight)
+        return torch.fft.irfftn(out, s=v.shape[2:], dim=axes)
+
+
+class ClassicFNO(nn.Module):
+    """The usual FNO with 1 x 1 convolutions: same depth, width and head as ours."""
+
+    def __init__(self, dim: int, width: int, modes: int, layers: int = 4, head: int = 128) -> None:
+        super().__init__()
+        convolution = CONVOLUTION[dim]
+        self.lifting = convolution(1, width, 1)
+        self.pointwise = nn.ModuleList(convolution(width, width, 1) for _ in range(layers))
+        self.spectral = nn.ModuleList(ClassicSpectral(dim, width, modes) for _ in range(layers))
+        self.widen, self.project = convolution(width, head, 1), convolution(head, 1, 1)
+
+    def forward(self, field: Tensor) -> Tensor:
+        v = self.lifting(field)
+        for i, (pointwise, spectral) in enumerate(zip(self.pointwise, self.spectral, strict=True)):
+            v = F.gelu(v) if i else v
+            v = pointwise(v) + spectral(v)
+        return self.project(F.gelu(self.widen(v)))
+
+
+def contestants(dim: int, width: int, modes: int) -> dict[str, nn.Module]:
+    models: dict[str, nn.Module] = {"pacefno": FNO(dim, 1, 1, width, modes), "classic": ClassicFNO(dim, width, modes)}
+    if importlib.util.find_spec("neuralop"):
+        from neuralop.models import FNO as Peer
+
+        models["neuralop"] = Peer(n_modes=(2 * modes,) * dim, in_channels=1, out_channels=1, hidden_channels=width)
+    return models
+
+
+def training_step(model: nn.Module, field: Tensor, target: Tensor) -> Callable[[], None]:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (model(field) - target).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def interleaved(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of every step in every round, after two rounds that are not counted."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 2):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if turn >= 2:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    print(
+        f"one training step (Adam), batch {BATCH}, float32, {options.threads} threads, best / median of {options.rounds}"
+    )
+    for dim, n, width, modes in SIZES:
+        field, target = torch.randn(2, BATCH, 1, *(n,) * dim)
+        steps = {name: training_step(model, field, target) for name, model in contestants(dim, width, modes).items()}
+        times = interleaved(steps, options.rounds)
+        best, median = min(times["pacefno"]), statistics.median(times["pacefno"])
+        print(f"{dim}-D, {n}{'' if dim == 1 else f'^{dim}'} points, width {width}, {modes} modes")
+        for name, spent in times.items():
+            ratios = f"{min(spent) / best:5.2f} / {statistics.median(spent) / median:5.2f} x"
+            print(f"    {name:10s}{min(spent):8.1f} / {statistics.median(spent):7.1f} ms {ratios}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What an equation is: a linear part, a nonlinear part, its channels and the group it commutes with."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pacefno.grid import wavenumbers
+from pacefno.symmetry import Group
+
+
+class SolverError(RuntimeError):
+    """A solution that must not be used: the message names the sample, the time and the step size."""
+
+
+class Equation(ABC):
+    """``u_t = L u + N(u)`` on the unit torus, written for half spectra ``(B, C, *half_grid)`` with mean at index 0."""
+
+    name: str
+    dim: int
+    channels: tuple[str, ...]
+    group: Group
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, float]:
+        """The physical constants, by name, as they are stored with a dataset."""
+
+    @abstractmethod
+    def linear(self, kappa: Tensor) -> Tensor:
+        """The symbol of L for angular wavenumbers ``kappa = 2 pi k`` of shape ``(dim, *half_grid)``."""
+
+    @abstractmethod
+    def nonlinear(self, kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """The map from the spectrum of u to that of N(u), not yet dealiased; multipliers are prepared once."""
+
+    def invalid(self, field: Tensor) -> Tensor:
+        """Which samples are no states of this equation, ``(B,)``; not finite is invalid everywhere."""
+        return ~torch.isfinite(field).flatten(1).all(dim=1)
+
+
+def angular_wavenumbers(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """``kappa = 2 pi k``, ``(dim, *half_grid)``; odd derivatives of a Nyquist mode never occur, it is dealiased away."""
+    return 2 * math.pi * wavenumbers(shape, dtype=dtype, device=device)
+
+
+def derivative(kappa: Tensor) -> Tensor:
+    """The symbol of the gradient, ``i kappa``, complex ``(dim, *half_grid)``."""
+    return torch.complex(torch.zeros_like(kappa), kappa)
+
+
+def laplacian(kappa: Tensor) -> Tensor:
+    """The symbol of the Laplacian, ``-|kappa|^2``."""
+    return -(kappa**2).sum(dim=0)

@@ -1,0 +1,206 @@
+"""A periodic grid on the unit torus: points, wavenumbers, transforms, resampling, and the gate for fields.
+
+Layout everywhere: ``(batch, channel, *grid)``, points ``i/n`` without the end point, so a grid axis of ``n`` points
+covers ``[0, 1)``. Every spectral operation of the package goes through this file, so that three rules hold everywhere:
+
+- an inverse transform is always told its length (``irfft`` alone turns 65 points into 64);
+- half-precision fields are transformed in float32 and returned in their own dtype, and autocast never gets in;
+- the Nyquist mode of an even grid is never given a phase (see :func:`shift_phase`), so every shift is exactly invertible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+
+
+class FieldError(ValueError):
+    """A field that cannot be used: the message says what was expected, what came, and what to do."""
+
+
+# --- the gate -------------------------------------------------------------------------------------------------------
+
+
+def check_field(
+    field: Tensor,
+    *,
+    channels: int | None = None,
+    dim: int | None = None,
+    name: str = "field",
+    finite: bool = True,
+) -> None:
+    """Refuse anything that is not a finite floating-point tensor ``(batch, channel, *grid)``; never broadcast."""
+    if not isinstance(field, Tensor):
+        raise FieldError(f"{name}: expected a torch.Tensor, got {type(field).__name__}: convert with torch.as_tensor")
+    if not field.is_floating_point():
+        raise FieldError(f"{name}: expected a real floating dtype, got {field.dtype}: convert with field.float()")
+    expected = _expected_shape(channels, dim)
+    got = tuple(field.shape)
+    if field.ndim < 3 or (dim is not None and field.ndim != dim + 2):
+        missing_batch = dim is not None and field.ndim == dim + 1
+        remedy = "add a batch axis with field[None]" if missing_batch else "the layout is (batch, channel, *grid)"
+        raise FieldError(f"{name}: expected {expected}, got {got}: {remedy}")
+    if channels is not None and field.shape[1] != channels:
+        raise FieldError(f"{name}: expected {expected}, got {got}: {field.shape[1]} channels instead of {channels}")
+    if 0 in got:
+        raise FieldError(f"{name}: expected {expected}, got {got}: an axis is empty")
+    if finite:
+        _check_finite(field, name)
+
+
+def _expected_shape(channels: int | None, dim: int | None) -> str:
+    grid = "*grid" if dim is None else ", ".join(["N", "M", "K"][:dim])
+    return f"(B, {'C' if channels is None else channels}, {grid})"
+
+
+def _check_finite(field: Tensor, name: str) -> None:
+    good = torch.isfinite(field)
+    if bool(good.all()):
+        return
+    bad = (~good).nonzero()
+    sample, channel, *point = bad[0].tolist()
+    raise FieldError(
+        f"{name}: {len(bad)} of {field.numel()} values are NaN or infinite, the first in sample {sample}, "
+        f"channel {channel}, grid point {tuple(point)}: one such value spoils a whole Fourier transform; repair the field"
+    )
+
+
+def check_points(coordinates: Tensor, *, length: float = 1.0, name: str = "coordinates") -> None:
+    """Refuse an axis that is not ``x0 + i * length / n``: uneven spacing, or the end point listed twice."""
+    n = coordinates.numel()
+    if coordinates.ndim != 1 or n < 2:
+        raise FieldError(f"{name}: expected one axis of at least 2 points, got shape {tuple(coordinates.shape)}")
+    x = coordinates.double()
+    steps = x.diff()
+    expected = length / n
+    slack = 1e-4 * expected
+    if bool((steps - expected).abs().max() <= slack):
+        return
+    if bool((steps - length / (n - 1)).abs().max() <= slack):
+        raise FieldError(
+            f"{name}: {n} points with spacing {steps[0]:.6g} reach from {x[0]:.6g} to {x[-1]:.6g}: the end point of the "
+            f"period is listed twice; drop the last point (a periodic axis has spacing {expected:.6g})"
+        )
+    if bool((steps - steps.mean()).abs().max() > slack):
+        raise FieldError(
+            f"{name}: the spacing varies from {steps.min():.6g} to {steps.max():.6g}: resample evenly first"
+        )
+    raise FieldError(
+        f"{name}: {n} points with spacing {steps[0]:.6g} cover a period of {n * steps[0].item():.6g}, expected {length:g}: "
+        "the field comes from a domain of another length"
+    )
+
+
+# --- points and wavenumbers -----------------------------------------------------------------------------------------
+
+
+def points(shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> Tensor:
+    """Coordinates of every grid point, ``(dim, *grid)``."""
+    axes = [torch.arange(n, dtype=dtype, device=device) / n for n in shape]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+
+
+def frequencies(
+    n: int, *, half: bool = False, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Integer wavenumbers of one axis in transform order; ``half`` for the axis that a real transform halves."""
+    k = torch.fft.rfftfreq(n, 1 / n, device=device) if half else torch.fft.fftfreq(n, 1 / n, device=device)
+    return k.to(dtype)
+
+
+def wavenumbers(
+    shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Integer wavenumbers of the half spectrum of a real field, ``(dim, *half_grid)``."""
+    last = len(shape) - 1
+    axes = [frequencies(n, half=i == last, dtype=dtype, device=device) for i, n in enumerate(shape)]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+
+
+def spectral_weights(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """How often each mode of the half spectrum counts in the full one (1 or 2), for Parseval sums; ``(n_last//2+1,)``."""
+    n = shape[-1]
+    weights = torch.full((n // 2 + 1,), 2.0, dtype=dtype, device=device)
+    weights[0] = 1.0
+    if n % 2 == 0:
+        weights[-1] = 1.0
+    return weights
+
+
+# --- transforms -----------------------------------------------------------------------------------------------------
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which spectra of such a field are computed: float32 for half precision, else its own."""
+    return torch.float32 if dtype in HALF_PRECISION else dtype
+
+
+def grid_axes(dim: int) -> tuple[int, ...]:
+    """The tensor axes of the grid in ``(batch, channel, *grid)``, counted from the end."""
+    return tuple(range(-dim, 0))
+
+
+def to_spectrum(field: Tensor, dim: int) -> Tensor:
+    """Half spectrum over the last ``dim`` axes, normalised so that coefficient 0 is the mean."""
+    return torch.fft.rfftn(field.to(compute_dtype(field.dtype)), dim=grid_axes(dim), norm="forward")
+
+
+def from_spectrum(spectrum: Tensor, shape: Sequence[int]) -> Tensor:
+    """The real field of a half spectrum on a grid of the given shape."""
+    return torch.fft.irfftn(spectrum, s=tuple(shape), dim=grid_axes(len(shape)), norm="forward")
+
+
+def shift_phase(n: int, distance: Tensor, *, half: bool) -> Tensor:
+    """Phases ``exp(-2 pi i k d)`` that move content by ``+d`` along one axis, ``(*distance.shape, modes)``.
+
+    The Nyquist mode keeps phase 1. A real field on an even grid cannot hold that mode at another phase, so any other
+    choice makes a shift lossy; with this one every shift is unitary and ``-d`` undoes ``+d`` to round-off.
+    """
+    k = frequencies(n, half=half, dtype=distance.dtype, device=distance.device)
+    if n % 2 == 0:
+        k = torch.where(k.abs() == n // 2, 0.0, k)
+    angle = -2 * math.pi * distance[..., None] * k
+    return torch.polar(torch.ones_like(angle), angle)
+
+
+def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
+    """The trigonometric interpolant of a field on another grid: modes are cut off or padded with zeros.
+
+    It commutes with every shift of content that both grids resolve. A Nyquist mode on either side is dropped.
+    """
+    shape = tuple(shape)
+    dim = len(shape)
+    old = tuple(field.shape[-dim:])
+    if old == shape:
+        return field
+    spectrum = to_spectrum(field, dim)
+    for axis, (n_old, n_new) in enumerate(zip(old, shape, strict=True)):
+        spectrum = _resize_axis(spectrum, axis - dim, n_old, n_new, half=axis == dim - 1)
+    return from_spectrum(spectrum, shape).to(field.dtype)
+
+
+def _resize_axis(spectrum: Tensor, axis: int, n_old: int, n_new: int, *, half: bool) -> Tensor:
+    """Keep the modes ``|k| < min(n_old, n_new) / 2`` of one axis and pad with zeros to the new length."""
+    if n_old == n_new:
+        return spectrum
+    top = (min(n_old, n_new) - 1) // 2  # the highest wavenumber that is no Nyquist mode of either grid
+    positive = spectrum.narrow(axis, 0, top + 1)
+    negative = [] if half else [spectrum.narrow(axis, n_old - top, top)]
+    length = n_new // 2 + 1 if half else n_new
+    gap = list(spectrum.shape)
+    gap[axis] = length - top - 1 - (0 if half else top)
+    return torch.cat([positive, spectrum.new_zeros(gap), *negative], dim=axis)
+
+
+def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
+    """Remove every mode above ``top`` on each axis; by default just the Nyquist modes."""
+    shape = tuple(field.shape[-dim:])
+    k = wavenumbers(shape, device=field.device).abs()
+    limits = [top if top is not None else (n - 1) // 2 for n in shape]
+    keep = torch.stack([k[i] <= limit for i, limit in enumerate(limits)]).all(dim=0)
+    return from_spectrum(to_spectrum(field, dim) * keep, shape).to(field.dtype)

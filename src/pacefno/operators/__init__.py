@@ -1,0 +1,12 @@
+"""Operators on periodic fields, ``(B, C, *grid) -> (B, C', *grid)`` at any resolution, by name."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from pacefno.operators.fno import FNO, FourierLayer
+from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
+
+OPERATORS: dict[str, type[nn.Module]] = {"fno": FNO}
+
+__all__ = ["FNO", "OPERATORS", "FourierLayer", "spectral_convolution", "spectral_convolution_fft"]

@@ -1,0 +1,97 @@
+"""What a symmetry group is to the rest of the package: named coordinates and how they act on fields."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pacefno.grid import FieldError
+
+
+class Group(ABC):
+    """A group acting on periodic fields ``(B, C, *grid)``, one element per sample.
+
+    An element is a row of coordinates ``xi`` of shape ``(B, size)``: spatial coordinates first (translations in periods,
+    angles in radians), kinematic ones (velocities) last. The paper's Lie-algebra coordinates, with ``exp`` included.
+    """
+
+    name: str
+    dim: int
+    coordinates: tuple[str, ...]
+    periods: tuple[float, ...]  # math.inf for a coordinate that does not wrap
+    spatial: int  # how many leading coordinates a frame must find; the rest is measured from the field
+
+    @property
+    def size(self) -> int:
+        return len(self.coordinates)
+
+    # --- on fields
+
+    @abstractmethod
+    def act(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Push out: ``[C_g a](x) = a(g^-1 x)``."""
+
+    @abstractmethod
+    def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Pull back: undo :meth:`act` of the same coordinates, exactly for fields without a Nyquist mode."""
+
+    def kinematic(self, field: Tensor) -> Tensor:
+        """The kinematic coordinates ``(B, size - spatial)``, read off the field (the paper's P_phys)."""
+        return field.new_zeros(field.shape[0], self.size - self.spatial)
+
+    # --- on coordinates
+
+    @abstractmethod
+    def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
+        """The element that acts as ``eta`` first, then ``xi``."""
+
+    @abstractmethod
+    def inverse_element(self, xi: Tensor) -> Tensor:
+        """The element with ``compose(xi, inverse_element(xi)) = identity``."""
+
+    def transport(self, xi: Tensor, horizon: float | Tensor) -> Tensor:
+        """The terminal frame ``xi_T = Gamma_B(xi_0; T)``; rigid motions are conserved."""
+        return xi
+
+    def identity(self, batch: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Tensor:
+        return torch.zeros(batch, self.size, dtype=dtype, device=device)
+
+    def wrap(self, xi: Tensor) -> Tensor:
+        """The representative of each periodic coordinate in ``[-period/2, period/2)``."""
+        columns = [
+            column if math.isinf(period) else torch.remainder(column + period / 2, period) - period / 2
+            for column, period in zip(xi.unbind(-1), self.periods, strict=True)
+        ]
+        return torch.stack(columns, dim=-1) if columns else xi
+
+    def difference(self, xi: Tensor, eta: Tensor) -> Tensor:
+        """Coordinate-wise ``xi - eta`` to the nearest image: how frame errors are measured."""
+        return self.wrap(xi - eta)
+
+    def sample(self, low: Sequence[float], high: Sequence[float], batch: int, generator: torch.Generator) -> Tensor:
+        """Random elements whose coordinate magnitudes are uniform in ``[low, high]``, signs fair; float64 on the CPU."""
+        if not len(low) == len(high) == self.size:
+            raise ValueError(
+                f"{self.name}: expected {self.size} bounds {self.coordinates}, got {len(low)} and {len(high)}"
+            )
+        lower = torch.tensor(low, dtype=torch.float64)
+        upper = torch.tensor(high, dtype=torch.float64)
+        if bool((lower > upper).any()) or bool((lower < 0).any()):
+            raise ValueError(f"{self.name}: bounds must satisfy 0 <= low <= high, got {list(low)} and {list(high)}")
+        uniform = torch.rand(2, batch, self.size, dtype=torch.float64, generator=generator)
+        sign = torch.where(uniform[1] < 0.5, -1.0, 1.0)
+        return sign * (lower + (upper - lower) * uniform[0])
+
+    def check_element(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Refuse coordinates that do not match the batch, and bring them to the precision that spectra are computed in."""
+        expected = (field.shape[0], self.size)
+        if tuple(xi.shape) != expected:
+            raise FieldError(
+                f"{self.name}: expected coordinates {self.coordinates} of shape {expected}, got {tuple(xi.shape)}: "
+                "one row per sample"
+            )
+        return xi.to(torch.promote_types(field.dtype, torch.float32))

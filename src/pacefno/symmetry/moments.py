@@ -1,0 +1,80 @@
+"""Where a field is and which way it points: the functionals that fix the canonical slice (and the analytic frames).
+
+Each is equivariant by construction: if the field moves, the value moves with it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pacefno.grid import compute_dtype, points
+
+
+def first_modes(field: Tensor) -> Tensor:
+    """Fourier coefficients of wavenumber one along each axis of ``(B, *grid)``, complex ``(B, dim)``."""
+    dim = field.ndim - 1
+    work = field.to(compute_dtype(field.dtype))
+    return torch.stack([_first_mode(work, axis) for axis in range(1, dim + 1)], dim=-1)
+
+
+def _first_mode(field: Tensor, axis: int) -> Tensor:
+    others = [a for a in range(1, field.ndim) if a != axis]
+    line = field.mean(dim=others) if others else field  # (B, n)
+    n = line.shape[-1]
+    angle = 2 * math.pi * torch.arange(n, dtype=line.dtype, device=line.device) / n
+    return torch.complex((line * angle.cos()).mean(-1), -(line * angle.sin()).mean(-1))
+
+
+def phase_position(field: Tensor) -> Tensor:
+    """The crest of the first mode along each axis, ``(B, dim)`` in periods: the phase frame of ``(B, *grid)``.
+
+    A shift by ``tau`` multiplies the coefficient by ``exp(-2 pi i tau)``. Where the coefficient vanishes the position is 0.
+    """
+    modes = first_modes(field)
+    return -torch.atan2(modes.imag, modes.real) / (2 * math.pi)
+
+
+def phase_share(field: Tensor) -> Tensor:
+    """The share of the variance that the first mode along each axis carries, ``(B, dim)`` in [0, 1]: a confidence."""
+    modes = first_modes(field)
+    work = field.to(compute_dtype(field.dtype)).flatten(1)
+    variance = work.var(dim=1, unbiased=False)
+    floor = torch.finfo(work.dtype).eps ** 2 * (work**2).mean(dim=1) + torch.finfo(work.dtype).tiny
+    return 2 * modes.abs() ** 2 / (variance + floor)[:, None]
+
+
+def centroid(density: Tensor) -> Tensor:
+    """Centre of a non-negative density ``(B, n, m)`` that is compact on the torus, ``(B, 2)``.
+
+    The phase of the first mode finds the blob; plain first moments about that point then make the answer equivariant
+    under rotations too, which a circular mean is not.
+    """
+    start = phase_position(density)  # (B, 2)
+    mass = density.sum(dim=(1, 2)).clamp_min(torch.finfo(density.dtype).tiny)
+    return start + (_offset(density, start) * density[:, None]).sum(dim=(2, 3)) / mass[:, None]
+
+
+def impulse(vorticity: Tensor, centre: Tensor) -> Tensor:
+    """``I = integral of omega (x - c)``, ``(B, 2)``: a vector that turns with the field and, without net circulation,
+    does not depend on the origin; in the plane it is conserved by the flow (the hydrodynamic impulse)."""
+    return (_offset(vorticity, centre) * vorticity[:, None]).mean(dim=(2, 3))
+
+
+def impulse_bound(vorticity: Tensor, centre: Tensor) -> Tensor:
+    """``integral of |omega| |x - c|``, ``(B,)``: the largest impulse that this much vorticity could have had there."""
+    return (_offset(vorticity, centre).norm(dim=1) * vorticity.abs()).mean(dim=(1, 2))
+
+
+def _offset(field: Tensor, centre: Tensor) -> Tensor:
+    """``x - c`` to the nearest image at every point, ``(B, 2, n, m)``."""
+    grid = points(field.shape[1:], dtype=field.dtype, device=field.device)
+    return torch.remainder(grid[None] - centre[:, :, None, None] + 0.5, 1.0) - 0.5
+
+
+def impulse_angle(vorticity: Tensor, centre: Tensor) -> Tensor:
+    """Direction of the impulse, ``(B,)`` in (-pi, pi]."""
+    vector = impulse(vorticity, centre)
+    return torch.atan2(vector[:, 1], vector[:, 0])

@@ -1,0 +1,144 @@
+"""One training per run folder: a lock file that says who holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, final
+
+from pacefno.durable import make_folder, process_is_alive
+
+LOCK_NAME: Final = "run.lock"
+UNREADABLE_FOR: Final = 60.0  # seconds; a lock without a holder is younger than that only while it is being written
+
+
+class RunInUseError(RuntimeError):
+    """Another process trains into this run folder; the message names it and says what to do."""
+
+
+@final
+class RunLock:
+    """Hold a run folder for this process: ``with RunLock(folder): ...``.
+
+    The file is created with ``O_EXCL``, so exactly one of several starters gets it. A lock whose process is dead on
+    this machine is taken over; one from another machine never is, because from here nobody can tell.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
+        self._text: str | None = None
+
+    def __enter__(self) -> RunLock:
+        make_folder(self.path.parent)
+        if self._text is not None:
+            raise RunInUseError(f"{self.path}: this RunLock is already entered: make a second RunLock instead")
+        if not self._create() and not (self._remove_if_stale() and self._create()):
+            raise RunInUseError(self._refusal())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A forked worker that unwinds through here has another process number and so leaves its parent's lock alone.
+        if self._text == _identity() and _read(self.path) == self._text:
+            self.path.unlink(missing_ok=True)
+        self._text = None
+
+    def _create(self) -> bool:
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        text = _identity()
+        try:
+            os.write(descriptor, text.encode())
+            os.fsync(descriptor)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        self._text = text
+        return True
+
+    def _remove_if_stale(self) -> bool:
+        """Take a dead process's lock away; renaming lets one of several rescuers win and shows what was taken."""
+        text = _read(self.path)
+        if text is None:
+            return True  # released in the meantime
+        if not self._is_stale(text):
+            return False
+        taken = self.path.with_name(f"{LOCK_NAME}.tmp-{os.getpid()}")
+        try:
+            os.rename(self.path, taken)
+        except FileNotFoundError:
+            return True  # another rescuer was faster; creating decides
+        if _read(taken) != text:  # another rescuer already holds a new lock, and that is what was taken: give it back
+            os.rename(taken, self.path)
+            return False
+        taken.unlink()
+        return True
+
+    def _is_stale(self, text: str) -> bool:
+        holder = _parse(text)
+        if holder is None:
+            return time.time() - self.path.stat().st_mtime > UNREADABLE_FOR
+        pid, host, born = holder
+        if host != socket.gethostname():
+            return False
+        return not process_is_alive(pid) or _birth(pid) not in (born, "")  # "": the system does not tell, so keep away
+
+    def _refusal(self) -> str:
+        folder = self.path.parent
+        holder = _parse(_read(self.path) or "")
+        if holder is None:
+            return f"{folder} is being locked by another process ({self.path} has no holder yet): try again in a minute"
+        pid, host, _ = holder
+        if host == socket.gethostname():
+            return (
+                f"{folder} is in use by process {pid} on this machine: wait for it, stop it, or choose another folder"
+            )
+        return (
+            f"{folder} is in use by process {pid} on {host}, and nobody can tell from here whether it still runs: "
+            f"if it does not, delete {self.path}; otherwise choose another folder"
+        )
+
+
+def _identity() -> str:
+    pid = os.getpid()
+    return json.dumps({"pid": pid, "host": socket.gethostname(), "born": _birth(pid)})
+
+
+def _parse(text: str) -> tuple[int, str, str] | None:
+    try:
+        content = json.loads(text)
+        return int(content["pid"]), str(content["host"]), str(content["born"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _birth(pid: int) -> str:
+    """When a process began, where the system says so (Linux), else empty.
+
+    A restarted container gives the same number to the same program: without this a killed run would block itself.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if after_name[0] in "ZX":
+            return "dead"  # killed, and its parent has not collected it yet: it still has a number, but holds nothing
+        return f"{boot}/{after_name[19]}"  # field 22 of the line: start time in ticks since boot
+    except (OSError, IndexError):
+        return ""
