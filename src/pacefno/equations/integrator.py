@@ -5,6 +5,7 @@ The stiff linear part is solved exactly, so the step is limited by the flow and 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pacefno.equations.base import Equation, SolverError, angular_wavenumbers
-from pacefno.grid import from_spectrum, to_spectrum, wavenumbers
+from pacefno.grid import check_field, compute_dtype, from_spectrum, to_spectrum, wavenumbers
 
 CONTOUR_POINTS = 32
 
@@ -95,13 +96,16 @@ def solve(
 
     Modes above the 2/3 cut are removed from the initial state. A state that stops being one raises :class:`SolverError`.
     """
+    check_field(initial, channels=len(equation.channels), dim=equation.dim, name=equation.name, finite=False)
+    _check_times(times, step)
     shape = tuple(initial.shape[2:])
-    kappa = angular_wavenumbers(shape, initial.dtype, initial.device)
+    kappa = angular_wavenumbers(shape, compute_dtype(initial.dtype), initial.device)
     mask = dealias_mask(shape, initial.device)
     symbol = equation.linear(kappa)
 
     nonlinear = equation.nonlinear(kappa, shape)
     u = to_spectrum(initial, equation.dim) * mask
+    _check_state(equation, from_spectrum(u, shape), 0.0, step)
     states, now = [], 0.0
     scheme, scheme_step = None, 0.0
     for time in times:
@@ -118,7 +122,14 @@ def solve(
         state = from_spectrum(u, shape)
         _check_state(equation, state, now, scheme_step or step)
         states.append(state)
-    return torch.stack(states, dim=1)
+    return torch.stack(states, dim=1).to(initial.dtype)
+
+
+def _check_times(times: Sequence[float], step: float) -> None:
+    if not 0 < step < math.inf:
+        raise ValueError(f"solve: expected a positive step size, got {step}: use the step of the problem")
+    if not all(a <= b for a, b in itertools.pairwise([0.0, *times])) or not times:
+        raise ValueError(f"solve: expected increasing times from 0 on, got {list(times)}: sort them")
 
 
 def _check_state(equation: Equation, state: Tensor, time: float, step: float) -> None:

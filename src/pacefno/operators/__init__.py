@@ -6,7 +6,8 @@ from torch import nn
 
 from pacefno.operators.fno import FNO, FourierLayer
 from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
+from pacefno.operators.standardised import Standardised
 
 OPERATORS: dict[str, type[nn.Module]] = {"fno": FNO}
 
-__all__ = ["FNO", "OPERATORS", "FourierLayer", "spectral_convolution", "spectral_convolution_fft"]
+__all__ = ["FNO", "OPERATORS", "FourierLayer", "Standardised", "spectral_convolution", "spectral_convolution_fft"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError
+from pacefno.grid import FieldError, check_field
 
 
 class Group(ABC):
@@ -75,19 +75,18 @@ class Group(ABC):
     def sample(self, low: Sequence[float], high: Sequence[float], batch: int, generator: torch.Generator) -> Tensor:
         """Random elements whose coordinate magnitudes are uniform in ``[low, high]``, signs fair; float64 on the CPU."""
         if not len(low) == len(high) == self.size:
-            raise ValueError(
-                f"{self.name}: expected {self.size} bounds {self.coordinates}, got {len(low)} and {len(high)}"
-            )
+            raise ValueError(f"{self.name}: expected {self.size} bounds {self.coordinates}, got {len(low)} and {len(high)}")
         lower = torch.tensor(low, dtype=torch.float64)
         upper = torch.tensor(high, dtype=torch.float64)
-        if bool((lower > upper).any()) or bool((lower < 0).any()):
-            raise ValueError(f"{self.name}: bounds must satisfy 0 <= low <= high, got {list(low)} and {list(high)}")
+        if not bool(((lower >= 0) & (lower <= upper) & (upper < math.inf)).all()):
+            raise ValueError(f"{self.name}: bounds must be finite with 0 <= low <= high, got {list(low)} and {list(high)}")
         uniform = torch.rand(2, batch, self.size, dtype=torch.float64, generator=generator)
         sign = torch.where(uniform[1] < 0.5, -1.0, 1.0)
         return sign * (lower + (upper - lower) * uniform[0])
 
     def check_element(self, field: Tensor, xi: Tensor) -> Tensor:
-        """Refuse coordinates that do not match the batch, and bring them to the precision that spectra are computed in."""
+        """Refuse a field or coordinates of another shape; the coordinates in the precision that spectra are computed in."""
+        check_field(field, dim=self.dim, name=self.name, finite=False)  # an extra or missing axis would broadcast
         expected = (field.shape[0], self.size)
         if tuple(xi.shape) != expected:
             raise FieldError(

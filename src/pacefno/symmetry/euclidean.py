@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, compute_dtype, resample, shift_phase
+from pacefno.grid import FieldError, band_limit, compute_dtype, resample, shift_phase
 from pacefno.symmetry.base import Group
 from pacefno.symmetry.translation import shift
 
@@ -24,10 +24,16 @@ def quarter_turn(field: Tensor) -> Tensor:
     """Rotate by 90 degrees about (1/2, 1/2): ``(x, y) -> (-y, x)`` modulo 1, which maps every grid onto itself.
 
     Index i goes to ``-i mod n``, for odd n too, so the centre does not depend on the grid. A grid that is not square
-    turns into its transpose and is resampled back, which is exact for content that both axes resolve.
+    turns into its transpose and is resampled back.
     """
     turned = field.transpose(-2, -1).flip(-2).roll(1, -2)
     return resample(turned, field.shape[-2:])
+
+
+def resolved_by_both(field: Tensor) -> Tensor:
+    """The content that each axis could hold, which a quarter turn can move; all of it on a square grid."""
+    n, m = field.shape[-2:]
+    return field if n == m else band_limit(field, 2, (min(n, m) - 1) // 2)
 
 
 def half_turn(field: Tensor) -> Tensor:
@@ -36,10 +42,17 @@ def half_turn(field: Tensor) -> Tensor:
 
 
 def turn(field: Tensor, quarters: Tensor) -> Tensor:
-    """Rotate each sample by its own number of quarter turns, ``(B,)`` integers."""
-    quarters = quarters.reshape(-1, 1, 1, 1)
-    field = torch.where(quarters % 2 == 1, quarter_turn(field), field)
-    return torch.where(quarters.remainder(4) >= 2, half_turn(field), field)
+    """Rotate each sample by its own number of quarter turns, ``(B,)`` integers.
+
+    An odd number leaves content that only one axis of the grid resolves where it is: like the rule for the Nyquist mode,
+    this makes every turn unitary, so that its inverse is exact in both orders on grids that are not square too.
+    """
+    quarters = quarters.reshape(-1, 1, 1, 1).remainder(4)
+    movable = resolved_by_both(field)
+    turned = quarter_turn(movable)
+    odd = torch.where(quarters == 3, half_turn(turned), turned) + (field - movable)
+    even = torch.where(quarters == 2, half_turn(field), field)
+    return torch.where(quarters % 2 == 1, odd, even)
 
 
 def shear(field: Tensor, slope: Tensor, axis: int) -> Tensor:
@@ -80,6 +93,11 @@ def rotation_matrix(theta: Tensor) -> Tensor:
     """``(B, 2, 2)`` matrices of counter-clockwise rotations."""
     c, s = torch.cos(theta), torch.sin(theta)
     return torch.stack([torch.stack([c, -s], -1), torch.stack([s, c], -1)], -2)
+
+
+def turn_vector(vector: Tensor, theta: Tensor) -> Tensor:
+    """``R_theta v``, ``(B, 2)``; a sum and no matrix product, which autocast would round to half precision."""
+    return (rotation_matrix(theta) * vector[:, None, :]).sum(dim=-1)
 
 
 class Euclidean(Group):
@@ -124,9 +142,9 @@ class Euclidean(Group):
 
     def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
         """The product of SE(2), ``(R, t)(S, s) = (R S, t + R s)``; on the torus the action follows it only approximately."""
-        carried = (rotation_matrix(xi[:, 2]) @ eta[:, :2, None])[..., 0]
+        carried = turn_vector(eta[:, :2], xi[:, 2])
         return self.wrap(torch.cat([xi[:, :2] + carried, xi[:, 2:] + eta[:, 2:]], dim=1))
 
     def inverse_element(self, xi: Tensor) -> Tensor:
-        back = (rotation_matrix(-xi[:, 2]) @ xi[:, :2, None])[..., 0]
-        return self.wrap(torch.cat([-back, -xi[:, 2:]], dim=1))
+        """``(R, t)^-1 = (R^-1, -R^-1 t)``; not wrapped, because a whole period turned by R is no whole period."""
+        return torch.cat([-turn_vector(xi[:, :2], -xi[:, 2]), -xi[:, 2:]], dim=1)

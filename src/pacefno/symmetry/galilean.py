@@ -123,6 +123,7 @@ class Galilean(Group):
         return self.wrap(-xi)
 
     def transport(self, xi: Tensor, horizon: float | Tensor) -> Tensor:
-        """``delta_T = delta_0 + v T``, ``v_T = v_0``. (The sign in the paper's appendix text is the opposite; its table is right.)"""
+        """``delta_T = delta_0 + v T``, ``v_T = v_0``: the paper's table (the sign in its appendix text is wrong)."""
         delta, velocity = self.split(xi)
-        return self.wrap(torch.cat([delta + self.boost.drift(velocity) * horizon, velocity], dim=1))
+        duration = torch.as_tensor(horizon, dtype=xi.dtype, device=xi.device).reshape(-1, 1)  # one for all, or (B,)
+        return self.wrap(torch.cat([delta + self.boost.drift(velocity) * duration, velocity], dim=1))

@@ -34,15 +34,24 @@ def phase_position(field: Tensor) -> Tensor:
     A shift by ``tau`` multiplies the coefficient by ``exp(-2 pi i tau)``. Where the coefficient vanishes the position is 0.
     """
     modes = first_modes(field)
-    return -torch.atan2(modes.imag, modes.real) / (2 * math.pi)
+    return -direction(modes.real, modes.imag) / (2 * math.pi)
+
+
+def direction(x: Tensor, y: Tensor) -> Tensor:
+    """The angle of the vector ``(x, y)``; 0 with zero slope where its square underflows and atan2 has no finite one."""
+    firm = x * x + y * y > torch.finfo(x.dtype).tiny
+    return torch.atan2(torch.where(firm, y, 0.0), torch.where(firm, x, 1.0))
 
 
 def phase_share(field: Tensor) -> Tensor:
-    """The share of the variance that the first mode along each axis carries, ``(B, dim)`` in [0, 1]: a confidence."""
+    """The share of the variance that the first mode along each axis carries, ``(B, dim)`` in [0, 1]: a confidence.
+
+    The floor is the geometric mean of signal and round-off, so that the rounding of a constant has no confidence.
+    """
     modes = first_modes(field)
     work = field.to(compute_dtype(field.dtype)).flatten(1)
     variance = work.var(dim=1, unbiased=False)
-    floor = torch.finfo(work.dtype).eps ** 2 * (work**2).mean(dim=1) + torch.finfo(work.dtype).tiny
+    floor = torch.finfo(work.dtype).eps * (work**2).mean(dim=1) + torch.finfo(work.dtype).tiny
     return 2 * modes.abs() ** 2 / (variance + floor)[:, None]
 
 
@@ -55,6 +64,12 @@ def centroid(density: Tensor) -> Tensor:
     start = phase_position(density)  # (B, 2)
     mass = density.sum(dim=(1, 2)).clamp_min(torch.finfo(density.dtype).tiny)
     return start + (_offset(density, start) * density[:, None]).sum(dim=(2, 3)) / mass[:, None]
+
+
+def concentration(density: Tensor) -> Tensor:
+    """``|first mode| / mean`` along the worst axis, ``(B,)`` in [0, 1]: 1 for a point, 0 where there is no centre."""
+    mass = density.flatten(1).mean(dim=1).clamp_min(torch.finfo(density.dtype).tiny)
+    return first_modes(density).abs().amin(dim=1) / mass
 
 
 def impulse(vorticity: Tensor, centre: Tensor) -> Tensor:
@@ -77,4 +92,4 @@ def _offset(field: Tensor, centre: Tensor) -> Tensor:
 def impulse_angle(vorticity: Tensor, centre: Tensor) -> Tensor:
     """Direction of the impulse, ``(B,)`` in (-pi, pi]."""
     vector = impulse(vorticity, centre)
-    return torch.atan2(vector[:, 1], vector[:, 0])
+    return direction(vector[:, 0], vector[:, 1])

@@ -14,7 +14,15 @@ from torch import Tensor
 from pacefno.grid import check_field, compute_dtype
 from pacefno.symmetry.base import Group
 from pacefno.symmetry.euclidean import Euclidean
-from pacefno.symmetry.moments import centroid, impulse, impulse_angle, impulse_bound, phase_position, phase_share
+from pacefno.symmetry.moments import (
+    centroid,
+    concentration,
+    impulse,
+    impulse_angle,
+    impulse_bound,
+    phase_position,
+    phase_share,
+)
 
 
 class CanonicalSlice(ABC):
@@ -44,9 +52,9 @@ class PhaseSlice(CanonicalSlice):
         check_field(field, dim=self.group.dim, finite=False)
         position = phase_position(field[:, self.channel])  # (B, dim)
         firm = self.quality(field)[:, None] > torch.finfo(position.dtype).eps
-        position = torch.where(firm, position, torch.zeros_like(position))
-        rest = position.new_zeros(len(field), self.group.spatial - self.group.dim)  # an angle that phases cannot see
-        return torch.cat([position, rest, self.group.kinematic(field).to(position.dtype)], dim=1)
+        position = torch.where(firm, position, torch.zeros_like(position))[:, : self.group.spatial]
+        unseen = position.new_zeros(len(field), self.group.spatial - position.shape[1])  # an angle has no phase
+        return torch.cat([position, unseen, self.group.kinematic(field).to(position.dtype)], dim=1)
 
     def quality(self, field: Tensor) -> Tensor:
         return phase_share(field[:, self.channel]).amin(dim=1)
@@ -71,10 +79,12 @@ class MomentSlice(CanonicalSlice):
 
     def quality(self, field: Tensor) -> Tensor:
         vorticity = self._vorticity(field)
-        centre = centroid(vorticity.square())
+        density = vorticity.square()
+        centre = centroid(density)
         bound = impulse_bound(vorticity, centre)
         strength = impulse(vorticity, centre).norm(dim=1)
-        return torch.where(bound > 0, strength / bound.clamp_min(torch.finfo(bound.dtype).tiny), 0.0)
+        spread = concentration(density) <= torch.finfo(density.dtype).eps ** 0.5  # no centre, so no impulse about it
+        return torch.where(spread | (bound == 0), 0.0, strength / bound.clamp_min(torch.finfo(bound.dtype).tiny))
 
     @staticmethod
     def _vorticity(field: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -35,14 +37,12 @@ class RunLock:
     def __enter__(self) -> RunLock:
         make_folder(self.path.parent)
         if self._text is not None:
-            raise RunInUseError(f"{self.path}: this RunLock is already entered: make a second RunLock instead")
+            raise RunInUseError(f"{self.path} is already held by this very RunLock: enter it once")
         if not self._create() and not (self._remove_if_stale() and self._create()):
             raise RunInUseError(self._refusal())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # A forked worker that unwinds through here has another process number and so leaves its parent's lock alone.
         if self._text == _identity() and _read(self.path) == self._text:
             self.path.unlink(missing_ok=True)
@@ -66,31 +66,31 @@ class RunLock:
         return True
 
     def _remove_if_stale(self) -> bool:
-        """Take a dead process's lock away; renaming lets one of several rescuers win and shows what was taken."""
-        text = _read(self.path)
-        if text is None:
-            return True  # released in the meantime
-        if not self._is_stale(text):
-            return False
-        taken = self.path.with_name(f"{LOCK_NAME}.tmp-{os.getpid()}")
+        """Delete a dead process's lock, and say whether creating may be tried again."""
         try:
-            os.rename(self.path, taken)
+            descriptor = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
-            return True  # another rescuer was faster; creating decides
-        if _read(taken) != text:  # another rescuer already holds a new lock, and that is what was taken: give it back
-            os.rename(taken, self.path)
-            return False
-        taken.unlink()
-        return True
+            return True  # released in the meantime
+        except PermissionError:
+            return False  # somebody else's
+        try:
+            # One rescuer at a time: the second would delete the new lock of the first. (Some network folders cannot.)
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not self._is_still(descriptor):
+                return True  # another rescuer was faster; creating decides
+            if not _is_stale(os.read(descriptor, 4096).decode(errors="replace"), os.fstat(descriptor).st_mtime):
+                return False
+            self.path.unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(descriptor)
 
-    def _is_stale(self, text: str) -> bool:
-        holder = _parse(text)
-        if holder is None:
-            return time.time() - self.path.stat().st_mtime > UNREADABLE_FOR
-        pid, host, born = holder
-        if host != socket.gethostname():
+    def _is_still(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.path))
+        except FileNotFoundError:
             return False
-        return not process_is_alive(pid) or _birth(pid) not in (born, "")  # "": the system does not tell, so keep away
 
     def _refusal(self) -> str:
         folder = self.path.parent
@@ -99,13 +99,21 @@ class RunLock:
             return f"{folder} is being locked by another process ({self.path} has no holder yet): try again in a minute"
         pid, host, _ = holder
         if host == socket.gethostname():
-            return (
-                f"{folder} is in use by process {pid} on this machine: wait for it, stop it, or choose another folder"
-            )
+            return f"{folder} is in use by process {pid} on this machine: wait for it, stop it, or choose another folder"
         return (
             f"{folder} is in use by process {pid} on {host}, and nobody can tell from here whether it still runs: "
             f"if it does not, delete {self.path}; otherwise choose another folder"
         )
+
+
+def _is_stale(text: str, written: float) -> bool:
+    holder = _parse(text)
+    if holder is None:
+        return time.time() - written > UNREADABLE_FOR
+    pid, host, born = holder
+    if host != socket.gethostname():
+        return False
+    return not process_is_alive(pid) or _birth(pid) not in (born, "")  # "": the system does not tell, so keep away
 
 
 def _identity() -> str:

@@ -40,14 +40,13 @@ def manifest_of(files: Mapping[str, bytes]) -> bytes:
     return json.dumps({"format": FORMAT, "files": entries}, indent=1).encode()
 
 
-def check_file(path: Path, content: bytes) -> None:
+def check_file(folder: Path, name: str, content: bytes) -> None:
     """Refuse to write what :func:`verified_files` would refuse to read."""
-    if not is_file_name(path.name):
+    path = folder / name
+    if not is_file_name(name):
         raise CheckpointError(path, "is no name for a file of a checkpoint: use letters, digits, '-', '_' and '.'")
     if path.suffix == ".json" and len(content) > DOCUMENT_LIMIT:
-        raise CheckpointError(
-            path, f"has {len(content)} bytes, more than {DOCUMENT_LIMIT}: store large data as tensors"
-        )
+        raise CheckpointError(path, f"has {len(content)} bytes, more than {DOCUMENT_LIMIT}: store large data as tensors")
 
 
 def is_file_name(name: str) -> bool:

@@ -70,7 +70,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], d
     files = {f"{key}.safetensors": _tensor_file(folder, key, group) for key, group in tensors.items()}
     files |= {f"{key}.json": _document_file(folder, key, document) for key, document in documents.items()}
     for name, content in files.items():
-        check_file(folder / name, content)
+        check_file(folder, name, content)
     try:
         _refuse_place(folder)
         make_folder(folder.parent)
@@ -161,9 +161,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         place = _place_of(folder)
         files = verified_files(place)
     except (OSError, MemoryError) as error:
-        raise CheckpointError(
-            folder, f"cannot be read ({_described(error)}): check the disk and its permissions"
-        ) from error
+        raise CheckpointError(folder, f"cannot be read ({_described(error)}): check the disk and its permissions") from error
     tensors: dict[str, dict[str, Tensor]] = {}
     documents: dict[str, Json] = {}
     for name, content in files.items():
@@ -181,9 +179,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 def _place_of(folder: Path) -> Path:
     """Where a checkpoint lies: under its own name, or beside it if a kill interrupted its replacement."""
     if is_pickled(folder.name) or folder.is_file():
-        raise CheckpointError(
-            folder, f"expected a checkpoint folder: pickled files ({', '.join(PICKLED)}) are never opened"
-        )
+        raise CheckpointError(folder, f"expected a checkpoint folder: pickled files ({', '.join(PICKLED)}) are never opened")
     place = _previous(folder) if folder.name and not os.path.lexists(folder) else folder
     if place.is_symlink():
         raise CheckpointError(folder, "is a symbolic link: name the folder that it points to")
@@ -193,9 +189,7 @@ def _place_of(folder: Path) -> Path:
 
 
 def _restored(name: str, tensor: Tensor) -> tuple[str, Tensor]:
-    return (
-        (name.removesuffix(COMPLEX128), torch.view_as_complex(tensor)) if name.endswith(COMPLEX128) else (name, tensor)
-    )
+    return (name.removesuffix(COMPLEX128), torch.view_as_complex(tensor)) if name.endswith(COMPLEX128) else (name, tensor)
 
 
 def _described(error: BaseException) -> str:

@@ -1,0 +1,187 @@
+"""Finite point groups of the grid, and how they act on the channels of a field.
+
+A point group is a finite set of signed permutation matrices: the linear maps that carry the points ``i/n`` of a square torus
+onto each other. With a representation ``rho`` on the channels it acts by ``[g a](x) = rho(g) a(g^-1 x)``. The representation
+is physics: a momentum turns with the grid, the scalar of Burgers' equation changes sign with the direction it runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import final
+
+import torch
+from torch import Tensor
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+def multiply(a: Matrix, b: Matrix) -> Matrix:
+    return tuple(tuple(sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)) for row in a)
+
+
+def transpose(a: Matrix) -> Matrix:
+    return tuple(zip(*a, strict=True))
+
+
+# --- the groups -----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class PointGroup:
+    """A finite group of signed permutation matrices; further axes of a field (time) are left alone."""
+
+    name: str
+    matrices: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        if not all(_is_signed_permutation(matrix) for matrix in self.matrices):
+            raise ValueError(f"{self.name}: expected matrices with one entry 1 or -1 in each row and column: no others fit a grid")
+        if {multiply(a, b) for a, b in product(self.matrices, repeat=2)} != set(self.matrices):
+            raise ValueError(f"{self.name}: a product of two elements is missing: build the group with PointGroup.generated")
+
+    @staticmethod
+    def generated(name: str, *generators: Matrix) -> PointGroup:
+        """All products of the generators, the identity first."""
+        dim = len(generators[0])
+        elements = [tuple(tuple(int(i == j) for j in range(dim)) for i in range(dim))]
+        for element in elements:  # grows while it runs, until nothing new comes
+            elements += [new for g in generators if (new := multiply(g, element)) not in elements]
+        return PointGroup(name, tuple(elements))
+
+    @property
+    def size(self) -> int:
+        return len(self.matrices)
+
+    @property
+    def dim(self) -> int:
+        return len(self.matrices[0])
+
+    @cached_property
+    def inverses(self) -> list[int]:
+        """The index of ``g^-1`` for every ``g``; the matrices are orthogonal."""
+        return [self.matrices.index(transpose(g)) for g in self.matrices]
+
+    @cached_property
+    def quotients(self) -> list[list[int]]:
+        """The index of ``g^-1 h`` in row ``g``, column ``h``."""
+        return [[self.matrices.index(multiply(transpose(g), h)) for h in self.matrices] for g in self.matrices]
+
+    def moves(self, element: int) -> tuple[list[int], list[int]]:
+        """``g`` as array operations: result axis ``i`` is old axis ``order[i]``; then the axes ``mirrored`` are reversed."""
+        matrix = self.matrices[element]
+        order = [[abs(entry) for entry in row].index(1) for row in matrix]
+        return order, [i for i, row in enumerate(matrix) if sum(row) < 0]
+
+    def act(self, field: Tensor, element: int, rho: Tensor) -> Tensor:
+        """``[g a](x) = rho(g) a(g^-1 x)`` on ``(B, C, *grid)``: index ``i -> -i mod n``, exact for even and odd ``n``."""
+        order, mirrored = self.moves(element)
+        moved = field.permute(0, 1, *(2 + axis for axis in order), *range(2 + self.dim, field.ndim))
+        axes = [2 + axis for axis in mirrored]
+        moved = moved.flip(axes).roll([1] * len(axes), axes) if axes else moved
+        return torch.einsum("ij,bj...->bi...", rho[element].to(field), moved)
+
+
+def _is_signed_permutation(matrix: Matrix) -> bool:
+    lines = [*matrix, *transpose(matrix)]
+    return all(sorted(abs(entry) for entry in line) == [0] * (len(line) - 1) + [1] for line in lines)
+
+
+QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as symmetry.euclidean.quarter_turn
+HALF: Matrix = ((-1, 0), (0, -1))
+SWAP: Matrix = ((0, 1), (1, 0))
+REFLECTION: Matrix = ((-1, 0), (0, 1))
+
+POINT_GROUPS: dict[str, PointGroup] = {
+    group.name: group
+    for group in (
+        PointGroup.generated("z2", ((-1,),)),
+        PointGroup.generated("p4", QUARTER),
+        PointGroup.generated("p4m", QUARTER, REFLECTION),
+        PointGroup.generated("diagonal", SWAP, HALF),  # what keeps the line along (1, 1): scalar Burgers in the plane
+    )
+}
+
+
+# --- the channels ---------------------------------------------------------------------------------------------------
+
+
+def _scalar(group: PointGroup) -> Tensor:
+    return torch.ones(group.size, 1, 1, dtype=torch.float64)
+
+
+def _vector(group: PointGroup) -> Tensor:
+    return torch.tensor(group.matrices, dtype=torch.float64)
+
+
+def _pseudoscalar(group: PointGroup) -> Tensor:
+    """The determinant: vorticity changes sign in a mirror and not in a rotation."""
+    return torch.linalg.det(_vector(group)).round()[:, None, None]
+
+
+def _sign(group: PointGroup) -> Tensor:
+    """``s(g)`` with ``g (1, ..., 1) = s(g) (1, ..., 1)``: a scalar whose value is a speed along the diagonal (Burgers)."""
+    image = _vector(group).sum(dim=2)
+    if not bool((image == image[:, :1]).all()):
+        raise ValueError(f"sign: {group.name} does not keep the line along (1, ..., 1): use z2 or diagonal, or another name")
+    return image[:, :1, None]
+
+
+CHANNELS: dict[str, Callable[[PointGroup], Tensor]] = {
+    "scalar": _scalar,
+    "sign": _sign,
+    "pseudoscalar": _pseudoscalar,
+    "vector": _vector,
+}
+
+
+def representation(group: PointGroup, channels: str | Tensor, count: int) -> Tensor:
+    """Matrices ``(|G|, count, count)``: names joined by ``+``, as in ``"scalar+vector"``, or explicit ``(|G|, C, C)``.
+
+    They describe one frame; the frames of a trajectory are channels too, so the block is repeated until ``count`` is reached.
+    """
+    block = _named(group, channels) if isinstance(channels, str) else channels.double().cpu()
+    _check_representation(group, block)
+    size = block.shape[1]
+    if count % size:
+        raise ValueError(f"channels: {channels!r} describes {size} channels, got {count}: expected a multiple")
+    return direct_sum([block] * (count // size))
+
+
+def _named(group: PointGroup, names: str) -> Tensor:
+    parts = names.split("+")
+    if unknown := [name for name in parts if name not in CHANNELS]:
+        raise ValueError(f"channels: unknown {unknown[0]!r} in {names!r}: expected {', '.join(CHANNELS)} joined by +")
+    return direct_sum([CHANNELS[name](group) for name in parts])
+
+
+def _check_representation(group: PointGroup, rho: Tensor) -> None:
+    if rho.ndim != 3 or rho.shape[0] != group.size or rho.shape[1] != rho.shape[2]:
+        raise ValueError(f"channels: expected ({group.size}, C, C), one matrix for each element, got {tuple(rho.shape)}")
+    quotients = torch.tensor(group.quotients)
+    products = rho[group.inverses][:, None] @ rho[None]
+    if not torch.allclose(products, rho[quotients], atol=1e-9):
+        raise ValueError(f"channels: the matrices do not multiply like the elements of {group.name}; keep the order of its matrices")
+
+
+def direct_sum(blocks: Sequence[Tensor]) -> Tensor:
+    """Block-diagonal matrices of representations of the same group."""
+    return torch.stack([torch.block_diag(*matrices) for matrices in zip(*blocks, strict=True)])
+
+
+def invariants(rho: Tensor) -> Tensor:
+    """A basis ``(C, r)`` of the channel vectors that every element keeps: where a bias may point.
+
+    Columns of the group average, and no singular vectors, whose sign would depend on the linear algebra library.
+    """
+    average = rho.mean(dim=0)
+    chosen: list[int] = []
+    for column in range(average.shape[1]):
+        candidate = [*chosen, column]
+        if int(torch.linalg.matrix_rank(average[:, candidate])) == len(candidate):
+            chosen = candidate
+    return average[:, chosen]

@@ -1,0 +1,80 @@
+"""A trained model, ready to call. Weights come from safetensors; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pacefno.equations import Problem, problem_named
+from pacefno.pace import PACE
+from pacefno.training.config import RunConfig
+from pacefno.training.models import build_model, model_named
+from pacefno.training.state import FINAL, newest
+from pacefno.training.store import Checkpoint, CheckpointError, load_checkpoint
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's model with what is known about it."""
+
+    model: PACE
+    problem: Problem
+    config: RunConfig
+    train_seconds: float
+    finished: bool
+
+
+def load(run: str | Path, model: str | None = None) -> PACE:
+    """The trained model of a run folder (or of one checkpoint in it), in evaluation mode.
+
+    ``model`` names another row that shares these weights, e.g. ``"pace-analytic"`` around a plain ``"fno"``.
+    """
+    return load_run(Path(run), model).model
+
+
+def load_run(run: Path, model: str | None = None) -> Trained:
+    """The same with problem, configuration and training time."""
+    checkpoint, weights, finished = _find(run)
+    try:
+        config = RunConfig.model_validate(checkpoint.documents["config"])
+        problem = problem_named(config.problem)
+        spec = model_named(_row(config.model, model))
+    except (KeyError, ValidationError) as error:
+        raise CheckpointError(run, f"its configuration does not fit this version of pacefno ({error})") from error
+    built = build_model(problem, spec, config.operator, None, config.seed)
+    own = built.state_dict()
+    usable = {
+        name: tensor for name, tensor in checkpoint.tensors[weights].items() if name in own or not name.startswith("frame.")
+    }
+    try:
+        built.load_state_dict(usable)
+    except RuntimeError as error:
+        raise CheckpointError(run, f"its weights do not fit the model {config.model!r}: {error}") from error
+    seconds = float(checkpoint.documents["timing"]["seconds"])
+    return Trained(built.eval(), problem, config, seconds, finished)
+
+
+def _row(trained: str, wanted: str | None) -> str:
+    if wanted is None or wanted == trained:
+        return trained
+    if model_named(wanted).trained_as != trained:
+        raise ValueError(f"{wanted!r} does not use the weights of {trained!r}, which is what this run trained")
+    return wanted
+
+
+def _find(run: Path) -> tuple[Checkpoint, str, bool]:
+    """The finished model, or the best weights so far of an unfinished run, or the checkpoint folder itself."""
+    if (run / FINAL).is_dir():
+        return load_checkpoint(run / FINAL), "model", True
+    if (run / "manifest.json").exists():
+        checkpoint = load_checkpoint(run)
+        return checkpoint, "best" if "best" in checkpoint.tensors else "model", run.name == FINAL
+    checkpoint_or_none, rejected = newest(run) if run.is_dir() else (None, [])
+    if checkpoint_or_none is not None:
+        return checkpoint_or_none, "best", False
+    if rejected:
+        raise rejected[0]
+    load_checkpoint(run)  # explains what is wrong with the path: missing, a pickle, not a checkpoint
+    raise CheckpointError(run, "holds no checkpoint")

@@ -1,0 +1,82 @@
+"""The models of every table, as data. All of them are PACE with some operator, group and frame: one code path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pacefno.equations import Problem
+from pacefno.frames import FRAMES
+from pacefno.operators import FNO, Standardised
+from pacefno.pace import PACE
+from pacefno.symmetry import Trivial
+from pacefno.training.config import OperatorSettings
+
+Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What one row of a table is: how it is trained, and how its prediction is made."""
+
+    title: str
+    positions: Literal["grid"] | None = "grid"
+    frame: str | None = None  # None: the trivial group, a plain operator
+    perturb: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
+    inference: Literal["one-shot", "refined", "oracle"] = "one-shot"
+    trained_as: str | None = None  # shares the weights of that row's training
+
+
+MODELS: dict[str, ModelSpec] = {
+    "fno": ModelSpec("FNO"),
+    "fno-aug": ModelSpec("FNO + augmentation", perturb=True),
+    "fno-nogrid": ModelSpec("FNO without coordinates", positions=None),
+    "fno-nogrid-centred": ModelSpec(
+        "FNO without coordinates, mean removed", positions=None, frame="kinematic", trained_as="fno-nogrid"
+    ),
+    "pace": ModelSpec("PACE, one-shot", frame="equivariant", perturb=True),
+    "pace-tta": ModelSpec("PACE, refined", frame="equivariant", perturb=True, inference="refined", trained_as="pace"),
+    "pace-oracle": ModelSpec("PACE, true frame", frame="equivariant", perturb=True, inference="oracle", trained_as="pace"),
+    "pace-free": ModelSpec("PACE, learned frame without alignment", frame="equivariant-free", perturb=True),
+    "pace-cnn": ModelSpec("PACE, the paper's estimator", frame="cnn", perturb=True),
+    "pace-analytic": ModelSpec("FNO wrapped after training", frame="analytic", trained_as="fno"),
+}
+
+
+def model_named(name: str) -> ModelSpec:
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}: expected one of {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def build_model(
+    problem: Problem, spec: ModelSpec, settings: OperatorSettings, scales: tuple[Scale, Scale] | None, seed: int
+) -> PACE:
+    """The model of one row with fresh weights that depend on the seed alone; ``scales`` are replaced when weights load."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        operator = FNO(
+            problem.dim,
+            problem.in_channels,
+            problem.out_channels,
+            settings.width,
+            settings.modes,
+            layers=settings.layers,
+            positions=spec.positions,
+            head=settings.head,
+        )
+        if scales is None:
+            scales = _unit_scale(problem.in_channels), _unit_scale(problem.out_channels)
+        scaled = Standardised(operator, *scales)
+        if spec.frame is None:
+            trivial = Trivial(problem.dim)
+            return PACE(scaled, trivial, FRAMES["identity"](trivial, problem.in_channels, problem.slice), problem.horizon)
+        frame = FRAMES[spec.frame](problem.group, problem.in_channels, problem.slice)
+        return PACE(scaled, problem.group, frame, problem.horizon)
+
+
+def _unit_scale(channels: int) -> Scale:
+    return torch.zeros(channels), torch.ones(channels)

@@ -1,0 +1,136 @@
+"""A training run from its configuration to a finished folder: data, model, loop, lock, signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+from lightning_fabric import Fabric
+
+from pacefno.data import Dataset, channel_statistics, open_dataset
+from pacefno.durable import write_text_atomically
+from pacefno.equations import problem_named
+from pacefno.training.config import RunConfig
+from pacefno.training.lock import RunLock
+from pacefno.training.log import write_metric_log
+from pacefno.training.loop import Hooks, Trainer
+from pacefno.training.models import build_model, model_named
+from pacefno.training.state import FINAL, PREFIX, Progress
+
+DEFAULT_RUNS = Path("runs")
+
+
+class RunExistsError(RuntimeError):
+    """The folder already holds a training; the message says how to go on with it or start afresh."""
+
+
+def run_folder(root: Path, config: RunConfig) -> Path:
+    """``root/problem/model-preset-seedN``."""
+    return root / config.problem / f"{config.model}-{config.preset}-seed{config.seed}"
+
+
+def is_finished(run: Path) -> bool:
+    return (run / FINAL / "manifest.json").exists()
+
+
+def make_fabric(config: RunConfig, devices: int | str = 1) -> Fabric:
+    """CPU or GPU, one process or those that torchrun started."""
+    return Fabric(accelerator="auto", devices=devices, precision=config.precision)
+
+
+def train(
+    config: RunConfig,
+    data: Path,
+    run: Path,
+    *,
+    resume: bool = False,
+    hooks: Hooks | None = None,
+    fabric: Fabric | None = None,
+) -> Progress:
+    """Train one row of a table into ``run``; with ``resume`` go on where it stopped (or begin, if there is nothing)."""
+    spec = model_named(config.model)
+    if spec.trained_as:
+        raise ValueError(f"{config.model!r} has no training of its own: it uses the weights of {spec.trained_as!r}; train that")
+    hooks = hooks or Hooks()
+    fabric = fabric or make_fabric(config)
+    fabric.launch()
+    torch.use_deterministic_algorithms(True)
+    dataset = open_dataset(data)
+    _check_dataset(config, dataset)
+    with _locked(fabric, run), _stop_on_signals(hooks) as guarded:
+        if not resume and (is_finished(run) or any(run.glob(f"{PREFIX}*"))):
+            raise RunExistsError(f"{run} already holds a training: add --resume to go on with it, or name another folder")
+        return _train(config, dataset, run, guarded, fabric)
+
+
+def _train(config: RunConfig, dataset: Dataset, run: Path, hooks: Hooks, fabric: Fabric) -> Progress:
+    problem = problem_named(config.problem)
+    spec = model_named(config.model)
+    samples, validation = dataset.load("train"), dataset.load("validation")
+    scales = channel_statistics(samples.input), channel_statistics(samples.target)
+    model = build_model(problem, spec, config.operator, scales, config.seed)
+    trainer = Trainer(fabric, config, problem, model, spec.perturb, run)
+    trainer.resume(hooks.on_message)
+
+    def on_epoch(progress: Progress) -> None:
+        if fabric.is_global_zero:
+            write_metric_log(run, progress.log)
+        hooks.on_epoch(progress)
+
+    if fabric.is_global_zero:
+        write_text_atomically(run / "config.json", config.model_dump_json(indent=2) + "\n")
+        write_metric_log(run, trainer.progress.log)
+    return trainer.fit(samples, validation, Hooks(hooks.on_step, on_epoch, hooks.on_message, hooks.stop))
+
+
+def _check_dataset(config: RunConfig, dataset: Dataset) -> None:
+    if dataset.recipe.problem != config.problem:
+        raise ValueError(
+            f"the dataset holds {dataset.recipe.problem!r}, the run is for {config.problem!r}: name the right dataset"
+        )
+
+
+@contextmanager
+def _locked(fabric: Fabric, run: Path) -> Iterator[None]:
+    """One training per folder: the first process of a group holds the lock for all."""
+    if not fabric.is_global_zero:
+        yield
+        return
+    with RunLock(run):
+        yield
+
+
+@contextmanager
+def _stop_on_signals(hooks: Hooks) -> Iterator[Hooks]:
+    """Ctrl-C and SIGTERM finish the epoch and save it; a second Ctrl-C ends at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        hooks.on_message("stopping after this epoch; press Ctrl-C again to stop at once")
+
+    def stop() -> bool:
+        return bool(asked) or hooks.stop()
+
+    previous = _install({signal.SIGINT: ask, signal.SIGTERM: ask})
+    try:
+        yield Hooks(hooks.on_step, hooks.on_epoch, hooks.on_message, stop)
+    finally:
+        _install(previous)
+
+
+Handlers = dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None]
+
+
+def _install(handlers: Handlers) -> Handlers:
+    """Set signal handlers where this is allowed (the main thread only), and return the ones they replace."""
+    try:
+        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    except ValueError:
+        return {}
