@@ -9,6 +9,7 @@ from hypothesis import settings
 # no deadline (a shared machine is slow at times), no database (tests write to tmp_path only), the same examples every time
 settings.register_profile("pacefno", deadline=None, max_examples=20, derandomize=True, database=None)
 settings.load_profile("pacefno")
+torch.set_num_threads(1)  # tests run side by side: threads of one would wait for the other
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])

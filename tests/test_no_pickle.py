@@ -23,9 +23,7 @@ def names_of(tree: ast.AST) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
+                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
@@ -71,9 +69,7 @@ def dangerous_call(call: ast.Call, name: str) -> list[str]:
     if name == "numpy.load":
         safe = [k for k in call.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) == "False"]
         return [] if safe else ["calls numpy.load without allow_pickle=False"]
-    asks = [
-        k for k in call.keywords if k.arg == "weights_only" or (k.arg, ast.unparse(k.value)) == ("allow_pickle", "True")
-    ]
+    asks = [k for k in call.keywords if k.arg == "weights_only" or (k.arg, ast.unparse(k.value)) == ("allow_pickle", "True")]
     return [f"calls {name} with {k.arg}" for k in asks]
 
 

@@ -25,7 +25,7 @@ from pacefno.symmetry import (
 from pacefno.symmetry.galilean import MomentumBoost
 from pacefno.symmetry.moments import centroid, concentration, first_modes, impulse, impulse_angle, phase_position, phase_share
 
-GRIDS = {1: [(32,), (33,), (64,)], 2: [(32, 32), (33, 33), (32, 27)]}
+GRIDS: dict[int, list[tuple[int, ...]]] = {1: [(32,), (33,), (64,)], 2: [(32, 32), (33, 33), (32, 27)]}
 PHASED = [name for name, make in GROUPS.items() if isinstance(default_slice(make()), PhaseSlice)]
 PHASE_CASES = [(name, shape) for name in PHASED for shape in GRIDS[GROUPS[name]().dim]]
 COMPACT_GRIDS = [(64, 64), (65, 65), (64, 80)]

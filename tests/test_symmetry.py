@@ -20,7 +20,11 @@ from pacefno.symmetry.euclidean import half_turn, quarter_turn, rotate, turn
 from pacefno.symmetry.galilean import MomentumBoost
 from pacefno.symmetry.translation import shift
 
-GRIDS = {1: [(32,), (33,)], 2: [(24, 24), (25, 25), (24, 30), (27, 20), (20, 21)], 3: [(8, 9, 10)]}
+GRIDS: dict[int, list[tuple[int, ...]]] = {
+    1: [(32,), (33,)],
+    2: [(24, 24), (25, 25), (24, 30), (27, 20), (20, 21)],
+    3: [(8, 9, 10)],
+}
 CASES = [(name, shape) for name, make in GROUPS.items() for shape in GRIDS[make().dim]]
 EXACT = [(name, shape) for name, shape in CASES if not isinstance(GROUPS[name](), Euclidean)]
 TURN = math.pi / 2
@@ -486,6 +490,13 @@ def test_boosts_do_what_their_channels_need() -> None:
     torch.testing.assert_close(boosted[0, :, 0, 0], torch.tensor([2.0, 2.0, 1.0]))
 
 
+def test_the_background_velocity_is_the_mean_of_u_or_of_m_over_h() -> None:
+    h = torch.tensor([1.0, 2.0, 4.0, 1.0]).expand(4, 4)
+    field = torch.stack([h, torch.ones(4, 4), -2 * h])[None]
+    torch.testing.assert_close(Galilean(2, "momentum").kinematic(field), torch.tensor([[2.75 / 4, -2.0]]))
+    torch.testing.assert_close(Galilean(2).kinematic(h[None, None]), torch.tensor([[2.0]]))
+
+
 def test_a_boost_becomes_a_shift_over_time(dtype: torch.dtype) -> None:
     xi = torch.tensor([[0.1, 0.2, 0.3], [0.4, -0.3, -0.5]], dtype=dtype)
     expected = torch.tensor([[0.25, 0.35, 0.3], [0.15, 0.45, -0.5]], dtype=dtype)
@@ -557,6 +568,7 @@ def test_samples_fill_the_shell_with_fair_signs(name: str) -> None:
         assert a <= float(size.min()) < a + 0.01 * (b - a) and b - 0.01 * (b - a) < float(size.max()) <= b
         assert abs(float(size.mean()) - (a + b) / 2) < 0.03 * (b - a)
         assert abs(float((column > 0).double().mean()) - 0.5) < 0.05
+        assert abs(float(((size - size.mean()) * column.sign()).mean())) < 0.03 * (b - a)  # sign and size are independent
 
 
 @pytest.mark.parametrize(

@@ -22,3 +22,7 @@ app.command("predict")(predict_command)
 
 def main() -> None:
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
@@ -17,8 +18,10 @@ def plain_errors(*failures: type[Exception]) -> Iterator[None]:
         yield
     except ValueError as error:
         raise failure(error, BAD_INPUT) from None
-    except (OSError, *failures) as error:
-        raise failure(error, FAILED) from None
+    except Exception as error:
+        if isinstance(error, (OSError, *failures)):
+            raise failure(error, FAILED) from None
+        raise
 
 
 def failure(error: Exception, code: int) -> typer.Exit:
@@ -26,9 +29,12 @@ def failure(error: Exception, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-Speak = Callable[[str], None]
+def is_first_process() -> bool:
+    """Whether this process speaks for all those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def say(text: str) -> None:
-    """A line for people, on the error stream, so that results can be piped."""
-    typer.echo(text, err=True)
+    """A line for people, on the error stream, so that results can be piped; once for a group of processes."""
+    if is_first_process():
+        typer.echo(text, err=True)

@@ -13,10 +13,13 @@ from pacefno.symmetry import Group
 
 
 def equivariance_loss(group: Group, estimated: Tensor, true: Tensor) -> Tensor:
-    """``|M(xi^) - M(xi)|_F^2`` with one 2x2 rotation per spatial coordinate: ``4 (1 - cos(2 pi delta / period))``, ``(B,)``."""
+    """``|M(xi^) - M(xi)|_F^2`` with one 2x2 rotation per spatial coordinate: ``4 (1 - cos(2 pi delta / period))``, ``(B,)``.
+
+    Computed as ``8 sin^2(pi delta / period)``, which does not lose small deviations to the rounding of the 1.
+    """
     delta = (estimated - true)[:, : group.spatial]
     periods = delta.new_tensor(group.periods[: group.spatial])
-    return (4 * (1 - torch.cos(2 * math.pi * delta / periods))).sum(dim=1)
+    return (8 * torch.sin(math.pi * delta / periods).square()).sum(dim=1)
 
 
 def anchor_loss(group: Group, estimated: Tensor, true: Tensor) -> Tensor:

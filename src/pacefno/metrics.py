@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, spectral_weights, to_spectrum, wavenumbers
+from pacefno.grid import FieldError, compute_dtype, spectral_weights, to_spectrum, wavenumbers
 from pacefno.pace import PACE
 from pacefno.symmetry import Group
 
@@ -44,6 +44,7 @@ def _gradient_norm(field: Tensor) -> Tensor:
 
 def error_spectrum(prediction: Tensor, target: Tensor) -> Tensor:
     """Energy of the error in shells of integer wavenumber, mean over samples and channels, ``(n//2 + 1,)``."""
+    _same_shape(prediction, target)
     return energy_spectrum(prediction - target)
 
 
@@ -73,7 +74,7 @@ def equivariance_error(
     input and output; a :class:`PACE` model knows its own, any other model must be told where the group has boosts.
     """
     if xi is None:
-        xi = random_elements(group, len(field), seed).to(field)
+        xi = random_elements(group, len(field), seed).to(field.device, compute_dtype(field.dtype))
     if horizon is None:
         horizon = _horizon_of(model, group)
     with torch.no_grad():
@@ -110,7 +111,7 @@ def _same_shape(prediction: Tensor, target: Tensor) -> None:
 
 
 def _norm(field: Tensor, start: int) -> Tensor:
-    return _sqrt(field.flatten(start).square().sum(dim=-1))
+    return _sqrt(field.to(compute_dtype(field.dtype)).flatten(start).square().sum(dim=-1))
 
 
 def _sqrt(value: Tensor) -> Tensor:
@@ -120,5 +121,5 @@ def _sqrt(value: Tensor) -> Tensor:
 
 
 def _ratio(error: Tensor, scale: Tensor) -> Tensor:
-    """Error over scale; where the target vanishes, the error itself over the smallest number, so it cannot hide."""
-    return error / scale.clamp_min(torch.finfo(scale.dtype).eps)
+    """Error over scale; over the smallest norm where the target vanishes: huge but finite, so it cannot hide."""
+    return error / scale.clamp_min(torch.finfo(scale.dtype).tiny ** 0.5)

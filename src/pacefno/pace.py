@@ -33,7 +33,8 @@ class PACE(nn.Module):
     def at(self, field: Tensor, xi_0: Tensor) -> Tensor:
         """The prediction with a given input frame: the true one (oracle), a refined one, or the estimate."""
         work = field.to(compute_dtype(field.dtype))
-        u_c = self.operator(self.group.inverse(work, xi_0))
+        canonical = self.group.inverse(work, xi_0)
+        u_c = self.operator(canonical.to(self._operator_dtype(field.dtype))).to(work.dtype)
         xi_T = self.group.transport(xi_0, self.horizon)
         return self.group.act(u_c, xi_T).to(field.dtype)
 
@@ -54,7 +55,12 @@ class PACE(nn.Module):
         refiner = GaussNewton() if refiner is None else refiner
         with torch.no_grad():
             xi_0 = self.frame_of(field).xi
-        return refiner(SelfConsistency(self.frame), field, xi_0)
+        return refiner(SelfConsistency(self.frame), field.to(compute_dtype(field.dtype)), xi_0)
+
+    def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Half precision for an operator with such weights; else the dtype in which everything around it is computed."""
+        weight = next(self.operator.parameters(), None)
+        return dtype if weight is not None and weight.dtype == dtype else compute_dtype(dtype)
 
     def _check(self, field: Tensor) -> None:
         # Finding a NaN costs a pass over the field; in training the loss watches for it.

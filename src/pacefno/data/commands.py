@@ -58,8 +58,9 @@ def generate_command(
 ) -> None:
     """Solve an equation for many random initial states and store the solutions.
 
-    Writes ROOT/PROBLEM/PRESET-seedSEED with four splits: train and validation on the coarse grid, test_id on the fine
-    one, and test_ood: the same test samples, translated, boosted or rotated further than anything in training.
+    Writes ROOT/PROBLEM/PRESET-seedSEED with four splits: train and validation
+    on the coarse grid, test_id on the fine one, and test_ood: the same test
+    samples, translated, boosted or rotated further than anything in training.
 
     An interrupted run loses little: give the same command again and it continues.
 

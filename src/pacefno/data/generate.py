@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pacefno.data.errors import DatasetError
 from pacefno.data.lock import generating
-from pacefno.data.manifest import MANIFEST, Entry, Manifest, check_file, read_manifest, write_manifest
+from pacefno.data.manifest import MANIFEST, Entry, Manifest, check_file, read_manifest, regular_size, write_manifest
 from pacefno.data.progress import Progress, Silent
-from pacefno.data.recipe import Recipe, recipe_of
+from pacefno.data.recipe import FORMAT, Recipe, recipe_of
 from pacefno.data.schema import Shard, sample_bytes, shards_of
 from pacefno.data.shards import read_shard
 from pacefno.data.workers import Job, run_jobs
@@ -61,7 +61,7 @@ def _generate(folder: Path, problem: Problem, recipe: Recipe, workers: int, prog
     finally:
         progress.stop()
     entries = tuple(_entry(folder, recipe, shard) for job in jobs for shard in job)
-    write_manifest(folder, Manifest(format=1, recipe=recipe, shards=entries))
+    write_manifest(folder, Manifest(format=FORMAT, recipe=recipe, shards=entries))
 
 
 def jobs_of(recipe: Recipe) -> list[Job]:
@@ -94,8 +94,11 @@ def _is_finished(folder: Path, recipe: Recipe) -> bool:
 
 
 def _is_valid(folder: Path, recipe: Recipe, shard: Shard) -> bool:
+    path = folder / shard.name
     try:
-        read_shard(folder / shard.name, recipe, shard)
+        if regular_size(path) is None:
+            return False
+        read_shard(path, recipe, shard)
     except DatasetError:
         return False
     return True

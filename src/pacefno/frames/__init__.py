@@ -18,7 +18,7 @@ FRAMES: dict[str, Callable[[Group, int, CanonicalSlice], Frame]] = {
     "analytic": lambda group, channels, slice: AnalyticFrame(group, slice),
     "equivariant": lambda group, channels, slice: EquivariantFrame(group, channels, slice=slice),
     "equivariant-free": lambda group, channels, slice: EquivariantFrame(group, channels, aligned=False),
-    "cnn": lambda group, channels, slice: CNNFrame(group, channels),
+    "cnn": lambda group, channels, slice: CNNFrame(group, channels, slice=slice),
 }
 
 __all__ = [

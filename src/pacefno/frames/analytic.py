@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pacefno.frames.base import Estimate, Frame
+from pacefno.frames.base import Estimate, Frame, firm_part
+from pacefno.grid import compute_dtype
 from pacefno.symmetry import CanonicalSlice, Group, default_slice
 
 
@@ -21,7 +22,8 @@ class AnalyticFrame(Frame):
         self.slice = default_slice(group) if slice is None else slice
 
     def forward(self, field: Tensor) -> Estimate:
-        return Estimate(self.slice.coordinates(field), self.slice.quality(field).clamp(0, 1))
+        field = field.to(compute_dtype(field.dtype))  # a mean in half precision would be a wrong velocity
+        return Estimate(self.slice.coordinates(field), firm_part(self.slice.quality(field)))
 
 
 class KinematicFrame(Frame):
@@ -32,7 +34,7 @@ class KinematicFrame(Frame):
         self.group = group
 
     def forward(self, field: Tensor) -> Estimate:
-        velocity = self.group.kinematic(field)
+        velocity = self.group.kinematic(field.to(compute_dtype(field.dtype)))
         shift = velocity.new_zeros(len(field), self.group.spatial)
         return Estimate(torch.cat([shift, velocity], dim=1), velocity.new_ones(len(field)))
 
@@ -45,7 +47,7 @@ class IdentityFrame(Frame):
         self.group = group
 
     def forward(self, field: Tensor) -> Estimate:
-        xi = self.group.identity(len(field), device=field.device)
+        xi = self.group.identity(len(field), dtype=compute_dtype(field.dtype), device=field.device)
         return Estimate(xi, xi.new_ones(len(field)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from pacefno.symmetry import Group
@@ -24,3 +25,14 @@ class Frame(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, field: Tensor) -> Estimate: ...
+
+
+def firm_part(quality: Tensor) -> Tensor:
+    """A quality as a confidence: in [0, 1], and exactly 0 where round-off is all there is."""
+    return torch.where(quality > torch.finfo(quality.dtype).eps, quality.clamp(max=1), 0.0)
+
+
+def check_something_to_find(group: Group, name: str) -> None:
+    """Refuse to build an estimator of nothing."""
+    if group.spatial == 0:
+        raise ValueError(f"{name}: the {group.name} group has no spatial coordinate to estimate: use IdentityFrame")

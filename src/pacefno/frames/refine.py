@@ -20,6 +20,8 @@ from pacefno.symmetry import Group
 
 
 class Refinement(NamedTuple):
+    """The best frame of each sample and what it cost to find."""
+
     xi: Tensor  # (B, size)
     energy_before: Tensor  # (B,)
     energy_after: Tensor  # (B,), never above energy_before
@@ -58,8 +60,16 @@ def energy_of(residual: Tensor) -> Tensor:
 
 
 class Refiner(ABC):
+    """How an energy is lowered: ``(energy, field, xi) -> Refinement``, sample by sample."""
+
     @abstractmethod
     def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement: ...
+
+
+def _nothing_to_do(xi: Tensor) -> Refinement:
+    """A group without spatial coordinates leaves nothing to refine."""
+    zero = xi.new_zeros(len(xi))
+    return Refinement(xi, zero, zero, 0)
 
 
 @dataclass(frozen=True)
@@ -72,26 +82,26 @@ class GaussNewton(Refiner):
 
     steps: int = 4
     damping: float = 1e-3
-    tolerance: float | None = None  # None: round-off of the dtype
+    tolerance: float | None = None  # None: the energy of a residual of a hundred round-offs
 
     @torch.no_grad()
     def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
         if energy.group.spatial == 0:
-            zero = xi.new_zeros(len(xi))
-            return Refinement(xi, zero, zero, 0)
+            return _nothing_to_do(xi)
         residual = energy.residual(field, xi)
         best = start = energy_of(residual)
-        tolerance = self.tolerance if self.tolerance is not None else 1e2 * torch.finfo(residual.dtype).eps
+        tolerance = self.tolerance if self.tolerance is not None else (1e2 * torch.finfo(residual.dtype).eps) ** 2
         damping = residual.new_full((len(xi),), self.damping)
         evaluations = 1
         for _ in range(self.steps):
-            if bool((best <= tolerance).all()):
+            open_ = best > tolerance  # a finished sample rests: its result must not depend on its batch mates
+            if not bool(open_.any()):
                 break
             jacobian = _jacobian(energy, field, xi)
             candidate = _step(energy.group, xi, residual, jacobian, damping)
             new_residual = energy.residual(field, candidate)
             evaluations += energy.group.spatial + 1
-            better = energy_of(new_residual) < best  # False for NaN
+            better = open_ & (energy_of(new_residual) < best)  # False for NaN
             xi = torch.where(better[:, None], candidate, xi)
             residual = torch.where(better[:, None], new_residual, residual)
             best = energy_of(residual)
@@ -117,7 +127,7 @@ def _step(group: Group, xi: Tensor, residual: Tensor, jacobian: Tensor, damping:
     diagonal = normal.diagonal(dim1=1, dim2=2)
     floor = torch.finfo(normal.dtype).eps * (1 + diagonal.amax(dim=1, keepdim=True))
     normal = normal + torch.diag_embed(damping[:, None] * diagonal + floor)
-    delta = torch.linalg.solve(normal, -(transposed @ residual[..., None]))[..., 0]
+    delta = torch.linalg.solve_ex(normal, -(transposed @ residual[..., None]))[0][..., 0]  # one bad sample must not raise
     moved = torch.cat([xi[:, : group.spatial] + delta.to(xi.dtype), xi[:, group.spatial :]], dim=1)
     return group.wrap(moved)
 
@@ -132,20 +142,24 @@ class AdamRefiner(Refiner):
 
     def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
         if energy.group.spatial == 0:
-            zero = xi.new_zeros(len(xi))
-            return Refinement(xi, zero, zero, 0)
+            return _nothing_to_do(xi)
+        # Even a caller in inference mode needs derivatives here, and tensors made in that mode cannot carry any.
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._descend(energy, field.detach().clone(), xi.detach().clone())
+
+    def _descend(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
         spatial = energy.group.spatial
-        kinematic = xi[:, spatial:].detach()
-        moving = xi[:, :spatial].detach().clone().requires_grad_(True)
+        moving, kinematic = xi[:, :spatial].clone().requires_grad_(), xi[:, spatial:]
         optimizer = torch.optim.AdamW([moving], lr=self.rate, weight_decay=self.weight_decay)
-        best_xi, energies = xi.detach(), []
-        for _ in range(self.steps + 1):
-            with torch.enable_grad():
-                now = torch.cat([moving, kinematic], dim=1)
-                value = energy_of(energy.residual(field, now))
-            energies.append(value.detach())
-            better = energies[-1] <= torch.stack(energies).amin(dim=0)
-            best_xi = torch.where(better[:, None], now.detach(), best_xi)
+        value = energy_of(energy.residual(field, torch.cat([moving, kinematic], dim=1)))
+        best = start = value.detach()
+        best_xi = xi
+        for _ in range(self.steps):
             moving.grad = torch.autograd.grad(value.sum(), moving)[0]
             optimizer.step()
-        return Refinement(energy.group.wrap(best_xi), energies[0], torch.stack(energies).amin(dim=0), self.steps + 1)
+            now = torch.cat([moving, kinematic], dim=1)
+            value = energy_of(energy.residual(field, now))
+            better = value.detach() < best  # False for NaN
+            best = torch.where(better, value.detach(), best)
+            best_xi = torch.where(better[:, None], now.detach(), best_xi)
+        return Refinement(energy.group.wrap(best_xi), start, best, self.steps + 1)

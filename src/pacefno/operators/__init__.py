@@ -5,9 +5,22 @@ from __future__ import annotations
 from torch import nn
 
 from pacefno.operators.fno import FNO, FourierLayer
+from pacefno.operators.group_fno import GroupFNO
+from pacefno.operators.representations import POINT_GROUPS, PointGroup, representation
 from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
 from pacefno.operators.standardised import Standardised
 
 OPERATORS: dict[str, type[nn.Module]] = {"fno": FNO}
 
-__all__ = ["FNO", "OPERATORS", "FourierLayer", "Standardised", "spectral_convolution", "spectral_convolution_fft"]
+__all__ = [
+    "FNO",
+    "OPERATORS",
+    "POINT_GROUPS",
+    "FourierLayer",
+    "GroupFNO",
+    "PointGroup",
+    "Standardised",
+    "representation",
+    "spectral_convolution",
+    "spectral_convolution_fft",
+]

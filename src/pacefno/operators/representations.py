@@ -40,7 +40,9 @@ class PointGroup:
 
     def __post_init__(self) -> None:
         if not all(_is_signed_permutation(matrix) for matrix in self.matrices):
-            raise ValueError(f"{self.name}: expected matrices with one entry 1 or -1 in each row and column: no others fit a grid")
+            raise ValueError(
+                f"{self.name}: expected matrices with one entry 1 or -1 in each row and column: no others fit a grid"
+            )
         if {multiply(a, b) for a, b in product(self.matrices, repeat=2)} != set(self.matrices):
             raise ValueError(f"{self.name}: a product of two elements is missing: build the group with PointGroup.generated")
 
@@ -165,12 +167,21 @@ def _check_representation(group: PointGroup, rho: Tensor) -> None:
     quotients = torch.tensor(group.quotients)
     products = rho[group.inverses][:, None] @ rho[None]
     if not torch.allclose(products, rho[quotients], atol=1e-9):
-        raise ValueError(f"channels: the matrices do not multiply like the elements of {group.name}; keep the order of its matrices")
+        raise ValueError(
+            f"channels: the matrices do not multiply like the elements of {group.name}; keep the order of its matrices"
+        )
 
 
 def direct_sum(blocks: Sequence[Tensor]) -> Tensor:
     """Block-diagonal matrices of representations of the same group."""
-    return torch.stack([torch.block_diag(*matrices) for matrices in zip(*blocks, strict=True)])
+    size = sum(block.shape[1] for block in blocks)
+    rho = blocks[0].new_zeros(blocks[0].shape[0], size, size)
+    start = 0
+    for block in blocks:
+        stop = start + block.shape[1]
+        rho[:, start:stop, start:stop] = block
+        start = stop
+    return rho
 
 
 def invariants(rho: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Each is equivariant by construction: if the field moves, the value moves with it
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -23,9 +24,18 @@ def first_modes(field: Tensor) -> Tensor:
 def _first_mode(field: Tensor, axis: int) -> Tensor:
     others = [a for a in range(1, field.ndim) if a != axis]
     line = field.mean(dim=others) if others else field  # (B, n)
-    n = line.shape[-1]
-    angle = 2 * math.pi * torch.arange(n, dtype=line.dtype, device=line.device) / n
-    return torch.complex((line * angle.cos()).mean(-1), -(line * angle.sin()).mean(-1))
+    line = line - line.mean(dim=-1, keepdim=True)  # else the rounding of a large mean would be read as a mode
+    cos, sin = _circle(line.shape[-1], line.dtype, line.device)
+    return torch.complex((line * cos).mean(-1), -(line * sin).mean(-1))
+
+
+@lru_cache(maxsize=64)
+def _circle(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of ``2 pi i / n``, rounded once: angles in float32 would cost the phase a digit."""
+    # Made inside inference_mode it could never be used for training afterwards, and it stays in the cache.
+    with torch.inference_mode(False), torch.no_grad():
+        angle = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n
+        return angle.cos().to(device, dtype), angle.sin().to(device, dtype)
 
 
 def phase_position(field: Tensor) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
+from pacefno.console import DIVERGED, INTERRUPTED, failure, is_first_process, plain_errors, say
 from pacefno.data import DatasetError, generate, open_dataset
 from pacefno.data.progress import console_progress
 from pacefno.data.recipe import recipe_of
@@ -41,7 +42,10 @@ def prepare_data(config: RunConfig, root: Path, data_seed: int) -> Path:
     """The dataset of a run; made first (or finished) where it is missing."""
     problem = problem_named(config.problem)
     folder = dataset_folder(root, config.problem, config.preset, data_seed)
-    if not (folder / "dataset.json").exists():
+    finished = folder / "dataset.json"
+    while not is_first_process() and not finished.exists():
+        time.sleep(1)  # the first process of a group makes it
+    if not finished.exists():
         say(f"{folder} does not exist yet: generating it")
         generate(problem, config.preset, data_seed, root, progress=console_progress(Console(stderr=True)))
     return folder
@@ -59,7 +63,7 @@ def train_command(
         list[str] | None,
         typer.Option("--set", help="Change one setting, e.g. --set schedule.epochs=50. May be repeated.", metavar="KEY=VALUE"),
     ] = None,
-    run: Annotated[
+    out: Annotated[
         Path | None, typer.Option(help="Folder of this run.", show_default="runs/PROBLEM/MODEL-PRESET-seedSEED")
     ] = None,
     data: Annotated[
@@ -79,7 +83,7 @@ def train_command(
         problem_named(problem)
         model_named(model)
         config = with_overrides(config_for(problem, model, preset, seed), assignments or [])
-        folder = run or run_folder(DEFAULT_RUNS, config)
+        folder = out or run_folder(DEFAULT_RUNS, config)
         if resume and is_finished(folder):
             say(f"{folder} is finished already: pacefno evaluate {folder}")
             return

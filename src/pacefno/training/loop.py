@@ -79,9 +79,10 @@ class Trainer:
             on_message(f"passing over a damaged checkpoint: {error}")
         if checkpoint is None:
             return
-        if checkpoint.documents["config"] != self.config.model_dump():
+        config = self.config.model_dump()
+        if checkpoint.documents["config"] != config:
             raise ValueError(
-                f"{self.run} was trained with other settings ({_changed(checkpoint.documents['config'], self.config.model_dump())}): "
+                f"{self.run} was trained with other settings ({_changed(checkpoint.documents['config'], config)}): "
                 "resume with the same ones, or name another run folder"
             )
         self.best, self.progress = restore_state(checkpoint, self.model, self.optimizer)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pacefno.console import say
+from pacefno.console import is_first_process, say
 from pacefno.training.config import RunConfig
 from pacefno.training.loop import Hooks
 from pacefno.training.state import Progress as TrainingProgress
@@ -22,7 +22,7 @@ def training_progress(config: RunConfig) -> Iterator[Hooks]:
     """Hooks that show a training's progress in the way that suits the console."""
     console = Console(stderr=True)
     title = f"{config.problem} {config.model} seed {config.seed}"
-    if not console.is_terminal:
+    if not console.is_terminal or not is_first_process():
         yield Hooks(on_epoch=_lines(title, config.schedule.epochs), on_message=say)
         return
     columns = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 
 from pacefno.data import Dataset, channel_statistics, open_dataset
-from pacefno.durable import write_text_atomically
+from pacefno.durable import remove_stale_temporaries, write_text_atomically
 from pacefno.equations import problem_named
 from pacefno.training.config import RunConfig
 from pacefno.training.lock import RunLock
@@ -20,6 +21,7 @@ from pacefno.training.log import write_metric_log
 from pacefno.training.loop import Hooks, Trainer
 from pacefno.training.models import build_model, model_named
 from pacefno.training.state import FINAL, PREFIX, Progress
+from pacefno.training.store import CheckpointError, load_checkpoint
 
 DEFAULT_RUNS = Path("runs")
 
@@ -34,12 +36,19 @@ def run_folder(root: Path, config: RunConfig) -> Path:
 
 
 def is_finished(run: Path) -> bool:
-    return (run / FINAL / "manifest.json").exists()
+    """Whether the run holds a finished model that loads; a damaged one is made again from the last checkpoint."""
+    try:
+        load_checkpoint(run / FINAL)
+    except CheckpointError:
+        return False
+    return True
 
 
-def make_fabric(config: RunConfig, devices: int | str = 1) -> Fabric:
-    """CPU or GPU, one process or those that torchrun started."""
-    return Fabric(accelerator="auto", devices=devices, precision=config.precision)
+def make_fabric(config: RunConfig) -> Fabric:
+    """CPU or GPU; one process, or all those that torchrun started."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    strategy = "ddp" if world > 1 else "auto"
+    return Fabric(accelerator="auto", devices=local, num_nodes=world // local, strategy=strategy, precision=config.precision)
 
 
 def train(
@@ -101,6 +110,7 @@ def _locked(fabric: Fabric, run: Path) -> Iterator[None]:
         yield
         return
     with RunLock(run):
+        remove_stale_temporaries(run)  # what a killed process left half written
         yield
 
 

@@ -87,10 +87,10 @@ def _tensor_file(folder: Path, key: str, group: Mapping[str, Tensor]) -> bytes:
 
 
 def _storable(name: str, tensor: Tensor) -> tuple[str, Tensor]:
-    """A private contiguous copy: safetensors refuses views of one memory and ignores a pending conjugation."""
+    """A plain copy: safetensors refuses views of one memory and would overlook a conjugation still to be carried out."""
     if name == "__metadata__" or name.endswith(COMPLEX128):
         raise ValueError(f"the name {name!r} is reserved by the file format: rename the tensor")
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     return (name + COMPLEX128, torch.view_as_real(plain)) if plain.dtype == torch.complex128 else (name, plain)
 
 

@@ -1,0 +1,441 @@
+"""Laws of the point groups and of the operator that commutes with them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pacefno.equations import PROBLEMS, Problem, solve
+from pacefno.grid import FieldError
+from pacefno.operators import POINT_GROUPS, GroupFNO, PointGroup, representation
+from pacefno.operators.group_layers import GroupSpectral, kernel_table, turned_kernels
+from pacefno.operators.representations import invariants, multiply
+from pacefno.operators.spectral import spectral_convolution_fft
+from pacefno.symmetry.euclidean import half_turn, quarter_turn
+
+DTYPES = [torch.float32, torch.float64]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+# group, channels of one frame, how many channels, grid: even and odd; p4 on three axes leaves the last one, time, alone
+CASES = [
+    ("z2", "sign", 1, (16,)),
+    ("z2", "scalar", 2, (17,)),
+    ("p4", "scalar", 2, (10, 10)),
+    ("p4", "scalar+vector", 3, (9, 9)),
+    ("p4", "vector", 4, (10, 10)),
+    ("p4m", "scalar+vector", 3, (9, 9)),
+    ("p4m", "pseudoscalar", 2, (10, 10)),
+    ("diagonal", "sign", 1, (10, 10)),
+    ("diagonal", "sign+vector", 3, (9, 9)),
+    ("p4", "vector", 2, (7, 7, 6)),
+    ("p4m", "pseudoscalar", 1, (8, 8, 5)),
+]
+
+# What the equations keep; see test_the_solver_commutes_with_the_point_group_of_its_equation.
+SYMMETRY = {
+    "burgers1d": ("z2", "sign"),
+    "burgers2d": ("diagonal", "sign"),
+    "shallow_water": ("p4m", "scalar+vector"),
+    "navier_stokes": ("p4m", "pseudoscalar"),
+}
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    return ((a - b).detach().norm() / b.detach().norm()).item()
+
+
+def small(group: str, channels: str, count: int, dim: int, **options: object) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"dim": dim, "in_channels": count, "out_channels": count, "width": 3, "modes": 3, "layers": 2}
+    sizes |= {"group": POINT_GROUPS[group], "channels_in": channels, "channels_out": channels}
+    return strengthen(GroupFNO(**(sizes | options)))
+
+
+def strengthen(model: nn.Module) -> nn.Module:
+    """Kaiming's weights shrink what passes; an odd output is then a small difference of large numbers."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    return model
+
+
+def defect(model: nn.Module, field: Tensor, group: PointGroup, rho: Tensor) -> float:
+    """The largest relative difference of ``f(g a)`` and ``g f(a)`` over the group."""
+    out = model(field)
+    return max(distance(model(group.act(field, g, rho)), group.act(out, g, rho)) for g in range(group.size))
+
+
+def size_of(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- groups and representations -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "order"), [("z2", 2), ("p4", 4), ("p4m", 8), ("diagonal", 4)])
+def test_groups_have_their_order_and_start_with_the_identity(name: str, order: int) -> None:
+    group = POINT_GROUPS[name]
+    assert group.size == order
+    assert group.moves(0) == (list(range(group.dim)), [])
+    assert all(group.quotients[g][g] == 0 and group.quotients[g][0] == group.inverses[g] for g in range(order))
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (7, 7)])
+def test_turns_agree_with_those_of_the_euclidean_group(shape: tuple[int, int]) -> None:
+    group, field = POINT_GROUPS["p4"], random(2, 1, *shape)
+    rho = representation(group, "scalar", 1)
+    quarter, half = (group.matrices.index(m) for m in (((0, -1), (1, 0)), ((-1, 0), (0, -1))))
+    assert torch.equal(group.act(field, quarter, rho), quarter_turn(field))
+    assert torch.equal(group.act(field, half, rho), half_turn(field))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "channels", "count", "grid"), CASES)
+def test_acting_twice_is_acting_with_the_product(
+    name: str, channels: str, count: int, grid: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    group, field = POINT_GROUPS[name], random(1, count, *grid, dtype=dtype)
+    rho = representation(group, channels, count)
+    for g, h in product(range(group.size), repeat=2):
+        both = group.matrices.index(multiply(group.matrices[g], group.matrices[h]))
+        assert torch.equal(group.act(group.act(field, h, rho), g, rho), group.act(field, both, rho))
+
+
+def test_representations_are_what_physics_says() -> None:
+    z2, p4, diagonal = (POINT_GROUPS[name] for name in ("z2", "p4", "diagonal"))
+    assert representation(z2, "sign", 1).flatten().tolist() == [1, -1]
+    signs = dict(zip(diagonal.matrices, representation(diagonal, "sign", 1).flatten().tolist(), strict=True))
+    assert signs == {((1, 0), (0, 1)): 1, ((0, 1), (1, 0)): 1, ((-1, 0), (0, -1)): -1, ((0, -1), (-1, 0)): -1}
+    assert torch.equal(representation(p4, "pseudoscalar", 2), representation(p4, "scalar", 2))
+    quarter = p4.matrices.index(((0, -1), (1, 0)))
+    expected = torch.tensor([[1, 0, 0], [0, 0, -1], [0, 1, 0]], dtype=torch.float64)  # mx -> my, my -> -mx
+    assert torch.equal(representation(p4, "scalar+vector", 3)[quarter], expected)
+    two_frames = representation(p4, "scalar+vector", 6)[quarter]
+    assert torch.equal(two_frames, torch.block_diag(expected, expected))
+
+
+def test_explicit_matrices_serve_as_a_representation() -> None:
+    group = POINT_GROUPS["z2"]
+    exchange = torch.tensor([[[1, 0], [0, 1]], [[0, 1], [1, 0]]], dtype=torch.float64)
+    assert torch.equal(representation(group, exchange, 2), exchange)
+    assert torch.equal(invariants(exchange), torch.tensor([[0.5], [0.5]], dtype=torch.float64))
+    model = small("z2", "scalar", 2, 1, channels_in=exchange, channels_out=exchange).double()
+    assert defect(model, random(2, 2, 16), group, exchange) < 1e-12
+
+
+def commutes(problem: Problem, group: PointGroup, channels: str) -> float:
+    equation = problem.equation
+    n = 48 if problem.dim == 1 else 16
+    raw = problem.draw(torch.Generator().manual_seed(0), (n,) * problem.dim)[None].double()
+    rho, times = representation(group, channels, len(equation.channels)), [0.0, 8 * problem.step]
+
+    def final(state: Tensor) -> Tensor:
+        return solve(equation, state, times, problem.step)[:, -1]
+
+    change = (final(raw) - raw).norm()
+    both = ((final(group.act(raw, g, rho)), group.act(final(raw), g, rho)) for g in range(group.size))
+    return max(((a - b).norm() / change).item() for a, b in both)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_solver_commutes_with_the_point_group_of_its_equation(name: str) -> None:
+    group, channels = SYMMETRY[PROBLEMS[name].equation.name]
+    assert commutes(PROBLEMS[name], POINT_GROUPS[group], channels) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "channels"),
+    [
+        ("burgers1d", "z2", "scalar"),
+        ("burgers2d", "p4", "scalar"),
+        ("burgers2d", "diagonal", "scalar"),
+        ("shallow_water", "p4", "scalar"),
+        ("navier_stokes", "p4m", "scalar"),
+    ],
+)
+def test_the_solver_does_not_commute_with_a_false_symmetry(name: str, group: str, channels: str) -> None:
+    assert commutes(PROBLEMS[name], POINT_GROUPS[group], channels) > 1e-2
+
+
+# --- equivariance ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("positions", [None, "symmetric"])
+@pytest.mark.parametrize(("name", "channels", "count", "grid"), CASES)
+def test_the_operator_commutes_with_every_element(
+    name: str, channels: str, count: int, grid: tuple[int, ...], positions: str | None, norm: bool, dtype: torch.dtype
+) -> None:
+    group = POINT_GROUPS[name]
+    model = small(name, channels, count, len(grid), positions=positions, norm=norm).to(dtype)
+    field = random(2, count, *grid, dtype=dtype)
+    assert defect(model, field, group, representation(group, channels, count)) < TOLERANCE[dtype]
+    assert distance(model(field), model(field).mean(dim=0, keepdim=True).expand_as(field)) > 1e-2  # not just a constant
+
+
+def test_input_and_output_may_transform_differently() -> None:
+    """Vorticity from ten frames of a velocity."""
+    group = POINT_GROUPS["p4m"]
+    model = small("p4m", "vector", 20, 2, out_channels=2, channels_out="pseudoscalar").double()
+    rho_in, rho_out = representation(group, "vector", 20), representation(group, "pseudoscalar", 2)
+    field = random(1, 20, 10, 10)
+    for g in range(group.size):
+        assert distance(model(group.act(field, g, rho_in)), group.act(model(field), g, rho_out)) < 1e-12
+
+
+def test_momenta_treated_as_scalars_do_not_turn() -> None:
+    group, field = POINT_GROUPS["p4"], random(2, 3, 10, 10)
+    vector = representation(group, "scalar+vector", 3)
+    assert defect(small("p4", "scalar", 3, 2).double(), field, group, vector) > 0.1
+    assert defect(small("p4", "scalar+vector", 3, 2).double(), field, group, vector) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["z2", "p4", "p4m", "diagonal"])
+def test_kernels_that_are_not_turned_are_found(name: str) -> None:
+    group = POINT_GROUPS[name]
+    grid = (10,) * group.dim
+    model = small(name, "scalar", 1, group.dim).double()
+    for layer in model.modules():
+        if isinstance(layer, GroupSpectral):
+            layer.table.copy_(layer.table[..., :1].expand_as(layer.table))  # every copy gets the first copy's kernels
+    # all copies stay alike then, and their sum is an ordinary FNO
+    assert defect(model, random(1, 1, *grid), group, representation(group, "scalar", 1)) > 1e-2
+
+
+def test_a_position_channel_that_is_not_symmetric_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, group = small("p4", "scalar", 1, 2, positions="symmetric").double(), POINT_GROUPS["p4"]
+    original = model.lifting.forward
+    slope = torch.linspace(0, 1, 10, dtype=torch.float64)[:, None, None]
+
+    def tilted(field: Tensor) -> Tensor:
+        return original(torch.cat([field[..., :1], field[..., 1:] + slope[..., None]], dim=-1))
+
+    monkeypatch.setattr(model.lifting, "forward", tilted)
+    assert defect(model, random(1, 1, 10, 10), group, representation(group, "scalar", 1)) > 1e-2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_shifts_commute_exactly_when_there_are_no_positions(dtype: torch.dtype) -> None:
+    field = random(1, 1, 9, 12, dtype=dtype)
+    for positions, low, high in ((None, 0.0, TOLERANCE[dtype]), ("symmetric", 1e-2, 10.0)):
+        model = small("p4", "scalar", 1, 2, positions=positions).to(dtype)
+        assert low <= distance(model(field.roll((2, 5), (2, 3))), model(field).roll((2, 5), (2, 3))) < high
+
+
+# --- the spectral layer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "modes"), [("z2", (4,)), ("p4", (3, 3)), ("p4m", (2, 2)), ("diagonal", (3, 3)), ("p4", (2, 2, 3))]
+)
+def test_the_table_is_the_definition(name: str, modes: tuple[int, ...], dtype: torch.dtype) -> None:
+    """``K_{h h'}(k) = K_{h^-1 h'}(h^-1 k)`` with complex kernels, wavenumber by wavenumber."""
+    group, w = POINT_GROUPS[name], 2
+    p = random(group.size, *(2 * m - 1 for m in modes), w, w, dtype=dtype)
+    weight = turned_kernels(p, kernel_table(modes, group))
+    extended = torch.tensor(group.matrices)
+    for k in product(*(range(1 - m, m) for m in modes[:-1]), range(modes[-1])):
+        space, time = torch.tensor(k[: group.dim]), k[group.dim :]
+        place = tuple(reversed([*(k[i] + modes[i] - 1 for i in range(len(k) - 1)), k[-1]]))
+        got = weight[place].reshape(group.size, w, 2, group.size, w)
+        for h, other in product(range(group.size), repeat=2):
+            back = [*(extended[h].T @ space).tolist(), *time]
+            plus, minus = (
+                p[(group.quotients[h][other], *(s * q + m - 1 for q, m in zip(back, modes, strict=True)))] for s in (1, -1)
+            )
+            assert torch.equal(got[other, :, 0, h], (plus + minus) / 2)
+            assert torch.equal(got[other, :, 1, h], (minus - plus) / 2)
+
+
+@pytest.mark.parametrize("modes", [(4,), (3, 3), (2, 2, 3)])
+def test_every_coefficient_matters_and_outputs_are_real_kernels(modes: tuple[int, ...]) -> None:
+    """The map from ``p`` to kernels on the band has full rank: ``prod(2 m - 1)`` reals are neither too many nor too few."""
+    group = PointGroup.generated("trivial", tuple(tuple(int(i == j) for j in modes) for i in modes))
+    group = PointGroup("trivial", (tuple(tuple(int(i == j) for j in range(len(modes))) for i in range(len(modes))),))
+    count = torch.Size(2 * m - 1 for m in modes).numel()
+    basis = torch.eye(count, dtype=torch.float64).reshape(count, 1, *(2 * m - 1 for m in modes), 1, 1)
+    kernels = torch.stack([turned_kernels(p, kernel_table(modes, group)).flatten() for p in basis])
+    assert int(torch.linalg.matrix_rank(kernels)) == count
+    # Hermitian: on the plane k_d = 0, which the half band holds twice, opposite wavenumbers are conjugate
+    plane = turned_kernels(random(1, *(2 * m - 1 for m in modes), 1, 1), kernel_table(modes, group))[0]
+    opposite = plane.flip(list(range(len(modes) - 1)))
+    assert torch.equal(plane[..., 0, :], opposite[..., 0, :])
+    assert torch.equal(plane[..., 1, :], -opposite[..., 1, :])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize(("name", "modes", "grid"), [("z2", (4,), (16,)), ("p4", (3, 3), (8, 9)), ("p4", (2, 2, 3), (6, 5, 7))])
+def test_norms_and_the_pointwise_map_on_coefficients_equal_those_on_the_grid(
+    name: str, modes: tuple[int, ...], grid: tuple[int, ...], norm: bool, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    group, width = POINT_GROUPS[name], 2
+    layer = GroupSpectral(width, modes, group, norm).to(dtype)
+    v = 0.7 + random(*reversed(grid), 3, group.size * width, dtype=dtype)
+
+    def normalised(field: Tensor) -> Tensor:
+        """Instance normalisation of ``(B, w, |G| * points)``."""
+        split = field.reshape(-1, 3, group.size, width).permute(1, 3, 2, 0)
+        done = F.instance_norm(split.flatten(2)).reshape(split.shape)
+        return done.permute(3, 0, 2, 1).reshape(field.shape)
+
+    step = normalised if norm else (lambda field: field)
+    kernels = turned_kernels(layer.weight, layer.table)
+    expected = layer.pointwise(step(spectral_convolution_fft(step(v), kernels, modes)))
+    assert distance(layer(v), expected) < TOLERANCE[dtype]
+
+
+def test_a_norm_over_space_alone_is_told_from_the_right_one() -> None:
+    layer, v = GroupSpectral(2, (3,), POINT_GROUPS["z2"], True).double(), random(16, 3, 4)
+    per_copy = F.instance_norm(v.permute(1, 2, 0)).permute(2, 0, 1)
+    layer_free = GroupSpectral(2, (3,), POINT_GROUPS["z2"], False).double()
+    layer_free.load_state_dict(layer.state_dict())
+    assert distance(layer(v), layer_free(per_copy)) > 1e-2
+
+
+# --- parameters -----------------------------------------------------------------------------------------------------
+
+COUNTS = [  # dim, in, out, width, modes, group, parameters: first what G-FNO publishes, then sizes for the four problems
+    (2, 10, 1, 10, 12, "p4", 853_121),
+    (2, 10, 1, 7, 12, "p4m", 835_969),
+    (3, 10, 1, 11, (8, 8, 6), "p4", 4_799_708),
+    (3, 10, 1, 7, (8, 8, 6), "p4m", 3_887_304),
+    (1, 1, 1, 64, 20, "z2", 1_410_497),
+    (1, 1, 1, 45, 20, "z2", 697_636),
+    (2, 1, 1, 16, 12, "p4", 2_183_537),
+    (2, 1, 1, 17, 12, "p4", 2_464_984),
+    (2, 3, 3, 16, 16, "p4", 3_953_171),
+]
+
+
+@pytest.mark.parametrize(("dim", "inputs", "outputs", "width", "modes", "group", "count"), COUNTS)
+def test_parameter_counts_are_the_published_ones(
+    dim: int, inputs: int, outputs: int, width: int, modes: int | tuple[int, ...], group: str, count: int
+) -> None:
+    model = GroupFNO(dim, inputs, outputs, width, modes, POINT_GROUPS[group], positions="symmetric")
+    assert size_of(model) == count
+
+
+def test_a_representation_changes_only_the_bias_of_the_output() -> None:
+    """By Frobenius reciprocity a channel costs the same number of weights however it transforms."""
+    scalar = size_of(small("p4", "scalar", 3, 2))
+    assert size_of(small("p4", "scalar+vector", 3, 2)) == scalar - 2
+    assert size_of(small("p4", "vector", 4, 2)) == size_of(small("p4", "scalar", 4, 2)) - 4
+
+
+@pytest.mark.parametrize(("name", "channels", "count", "grid"), CASES)
+def test_every_parameter_receives_a_gradient_and_the_state_holds_nothing_else(
+    name: str, channels: str, count: int, grid: tuple[int, ...]
+) -> None:
+    model = small(name, channels, count, len(grid)).double()
+    model(random(2, count, *grid)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.norm() > 1e-8 for p in model.parameters())
+    assert set(model.state_dict()) == {key for key, _ in model.named_parameters()}
+    assert not any(tensor.is_complex() for tensor in model.state_dict().values())
+
+
+# --- as any other operator ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_output_has_the_grid_and_dtype_of_the_input(dtype: torch.dtype) -> None:
+    model = small("p4", "scalar", 2, 2, out_channels=5).to(dtype)
+    for grid in ((5, 5), (8, 11), (12, 12)):
+        out = model(random(3, 2, *grid, dtype=dtype))
+        assert out.shape == (3, 5, *grid)
+        assert out.dtype == dtype
+
+
+def test_a_smooth_field_gives_the_same_output_on_a_finer_grid() -> None:
+    model = small("diagonal", "sign", 1, 2).double()
+    coarse, fine = (torch.arange(n, dtype=torch.float64) * (2 * torch.pi / n) for n in (32, 64))
+    outs = [model((torch.sin(x)[:, None] + 0.3 * torch.cos(x[:, None] - x))[None, None]) for x in (coarse, fine)]
+    assert distance(outs[1][..., ::2, ::2], outs[0]) < 1e-8
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [0.0, 100.0])
+def test_constant_fields_and_their_gradients_stay_finite(value: float, dtype: torch.dtype) -> None:
+    model = small("p4", "scalar", 1, 2).to(dtype)
+    field = torch.full((1, 1, 8, 8), value, dtype=dtype, requires_grad=True)
+    out = model(field)
+    out.square().sum().backward()
+    assert bool(out.isfinite().all()) and field.grad is not None and bool(field.grad.isfinite().all())
+
+
+def test_cutting_the_projection_into_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, field = small("p4", "vector", 2, 2).double(), random(2, 2, 9, 9)
+    whole = model(field)
+    monkeypatch.setattr("pacefno.operators.group_fno.HEAD_ENTRIES", 400)
+    assert distance(model(field), whole) < 1e-14
+
+
+def test_autocast_stays_close_and_returns_the_dtype_of_the_input() -> None:
+    model, field = small("p4", "scalar+vector", 3, 2), random(2, 3, 9, 9, dtype=torch.float32)
+    exact = model(field)
+    # Some virtual machines announce matrix instructions that they cannot run: keep this test off that code path.
+    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
+        out = model(field)
+    assert out.dtype == torch.float32
+    assert 1e-6 < distance(out, exact) < 5e-2
+
+
+def test_forward_derivatives_and_vmap_work() -> None:
+    model, field, tangent = small("p4", "vector", 2, 2).double(), random(3, 2, 9, 9), random(3, 2, 9, 9, seed=5)
+    value, derivative = torch.func.jvp(model, (field,), (tangent,))
+    assert distance(value, model(field)) < 1e-14
+    step = 1e-5
+    difference = (model(field + step * tangent) - model(field - step * tangent)) / (2 * step)
+    assert distance(derivative, difference) < 1e-8
+    one_by_one = torch.func.vmap(lambda sample: model(sample[None])[0])(field)
+    assert distance(one_by_one, model(field)) < 1e-12
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"modes": (3, 4)}, r"p4 exchanges axes.*got \(3, 4\)"),
+        ({"dim": 1}, "p4 acts on 2 axes, got a field of 1"),
+        ({"channels_in": "sign"}, r"p4 does not keep the line along \(1, ..., 1\)"),
+        ({"channels_in": "tensor"}, "unknown 'tensor' in 'tensor': expected scalar, sign, pseudoscalar, vector"),
+        ({"channels_out": "vector"}, "'vector' describes 2 channels, got 3: expected a multiple"),
+        ({"channels_in": torch.ones(3, 1, 1)}, r"expected \(4, C, C\), one matrix for each element, got \(3, 1, 1\)"),
+        ({"channels_in": torch.full((4, 1, 1), 2.0)}, "do not multiply like the elements of p4"),
+        ({"positions": "grid"}, "positions: expected None or 'symmetric', got 'grid'"),
+        ({"width": 0}, "width: expected a positive integer, got 0"),
+    ],
+)
+def test_impossible_operators_are_refused_when_building(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small("p4", "scalar", 3, **({"dim": 2} | options))
+
+
+def test_what_is_no_group_of_the_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match="no others fit a grid"):
+        PointGroup.generated("shear", ((1, 1), (0, 1)))
+    with pytest.raises(ValueError, match="a product of two elements is missing"):
+        PointGroup("part", (((1, 0), (0, 1)), ((0, -1), (1, 0))))
+
+
+def test_fields_that_do_not_fit_are_refused() -> None:
+    model = small("p4", "scalar", 2, 2)
+    with pytest.raises(FieldError, match=r"at least \(5, 5\) points, got \(5, 4\): resample"):
+        model(random(1, 2, 5, 4, dtype=torch.float32))
+    with pytest.raises(FieldError, match="expected torch.float32.*got torch.float64.*convert"):
+        model(random(1, 2, 8, 8))
+    with pytest.raises(FieldError, match="add a batch axis"):
+        model(random(2, 8, 8, dtype=torch.float32))
