@@ -39,11 +39,11 @@ def fields_for(
     field = resample(small, shape)
     if isinstance(group, Euclidean):
         r = (points(shape) - 0.5).square().sum(dim=0).sqrt()
-        field = field * torch.exp(-((r / 0.2) ** 2))
+        field = field * torch.exp(-((r / 0.12) ** 2))
     else:
         field = field + 0.3
     if field.shape[1] > 1:
-        field[:, 0] = 1 + 0.1 * field[:, 0]
+        field[:, 0] = 1 + 0.02 * field[:, 0]  # the mean of m/h is exact only where the grid resolves 1/h
     return field.to(dtype)
 
 
@@ -62,7 +62,7 @@ def equivariance_defect(frame: Frame, field: Tensor, xi: Tensor) -> float:
     """``|E(C_g a) - g E(a)|``, the largest coordinate, to the nearest image."""
     group = frame.group
     moved, expected = frame(group.act(field, xi)).xi, group.compose(xi, frame(field).xi)
-    return float(group.difference(moved, expected).abs().max())
+    return float(group.difference(moved, expected).detach().abs().max())
 
 
 # --- every frame
@@ -90,7 +90,7 @@ def test_the_frame_of_a_sample_does_not_depend_on_its_batch_mates(
     frame, field = build(name, group, dtype), fields_for(group, shape, dtype)
     whole = frame(field)
     alone = [frame(field[i : i + 1]) for i in range(len(field))]
-    apart = group.difference(torch.cat([e.xi for e in alone]), whole.xi)
+    apart = group.difference(torch.cat([e.xi for e in alone]), whole.xi).detach()
     assert float(apart.abs().max()) < 10 * tolerance
     assert torch.allclose(torch.cat([e.confidence for e in alone]), whole.confidence, atol=10 * tolerance)
 
@@ -103,7 +103,7 @@ def test_the_kinematic_part_is_the_mean_velocity(
     if name == "identity" or group.size == group.spatial:
         pytest.skip("no velocity to measure")
     field = fields_for(group, shape, dtype)
-    velocity = build(name, group, dtype)(field).xi[:, group.spatial :]
+    velocity = build(name, group, dtype)(field).xi[:, group.spatial :].detach()
     exact = field.double()
     mean = exact.flatten(2).mean(2) if field.shape[1] == 1 else (exact[:, 1:] / exact[:, :1]).flatten(2).mean(2)
     assert float((velocity - mean).abs().max()) < tolerance
@@ -143,8 +143,8 @@ def test_a_field_with_a_frame_has_confidence_and_finite_gradients(name: str, gro
     field = fields_for(group, SHAPES[group.dim][0], dtype).requires_grad_()
     frame = build(name, group, dtype)
     estimate = frame(field)
-    assert float(estimate.confidence.min()) > 1e-5
-    assert float(estimate.xi[:, : group.spatial].abs().max()) > 1e-3
+    assert float(estimate.confidence.detach().min()) > 1e-5
+    assert float(estimate.xi[:, : group.spatial].detach().abs().max()) > 1e-3
     gradients = torch.autograd.grad(estimate.xi.sum(), [field, *frame.parameters()])
     assert all(bool(torch.isfinite(g).all()) for g in gradients)
 
@@ -201,7 +201,7 @@ def test_analytic_and_aligned_frames_follow_every_motion(
 ) -> None:
     group = GROUPS[group_name]()
     frame = build(name, group, dtype, perturbed=perturbed)
-    bound = 2e-6 if dtype == torch.float32 else 1e-11
+    bound = 1e-5 if dtype == torch.float32 else 1e-10
     for shape in SHAPES[group.dim]:
         field = fields_for(group, shape, dtype, batch=8)
         xi = 3 * random_elements(group, 8, 1).to(dtype)  # far around the torus, velocities up to 3
@@ -227,7 +227,7 @@ def test_the_free_frame_is_exact_for_whole_coarse_cells_and_only_close_between_t
     group = Translation(1)
     frame = build("equivariant-free", group, dtype)
     assert isinstance(frame, EquivariantFrame)
-    field = fields_for(group, (256,), dtype, top=20)
+    field = fields_for(group, (256,), dtype, top=12)
     cells = torch.tensor([[1.0], [5.0], [-17.0], [33.0]], dtype=dtype)
     whole = equivariance_defect(frame, field, cells / frame.points)
     between = equivariance_defect(frame, field, (cells + 0.5) / frame.points)
@@ -246,11 +246,10 @@ def test_the_free_frame_in_two_dimensions_is_exact_for_whole_coarse_cells(dtype:
 
 def test_the_moment_frame_follows_rigid_motions_of_a_compact_field(dtype: torch.dtype) -> None:
     group = Euclidean()
-    field = fields_for(group, (64, 64), dtype, top=2)
-    field = field - field.mean(dim=(2, 3), keepdim=True) * 0  # compact: already zero at the edge
+    field = fields_for(group, (64, 64), dtype, top=3)
     xi = random_elements(group, 4, 3).to(dtype)
     for name in ("analytic", "equivariant"):
-        assert equivariance_defect(build(name, group, dtype, perturbed=False), field, xi) < 5e-3
+        assert equivariance_defect(build(name, group, dtype), field, xi) < 2e-5
 
 
 @pytest.mark.parametrize("name", ["analytic", "equivariant", "equivariant-free"])
@@ -333,13 +332,15 @@ def test_a_learned_frame_can_learn_a_canonical_position_of_its_own(name: str) ->
     canonical = fields_for(group, (64,), torch.float32, batch=16)
     canonical = group.inverse(canonical, AnalyticFrame(group)(canonical).xi)
     optimizer = torch.optim.Adam(frame.parameters(), lr=5e-3)
-    for step in range(60):
+    errors = []
+    for step in range(80):
         xi = 0.2 * random_elements(group, 16, step).float()
         error = group.difference(frame(group.act(canonical, xi)).xi, xi + 0.1)
         optimizer.zero_grad()
         error.square().mean().backward()
         optimizer.step()
-    assert float(error.abs().mean()) < 0.03
+        errors.append(float(error.detach().abs().mean()))
+    assert errors[0] > 0.08 and errors[-1] < 0.03
 
 
 # --- the oracle and the readout

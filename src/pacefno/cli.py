@@ -1,10 +1,11 @@
-"""The command line: ``pacefno data | train | evaluate | predict``."""
+"""The command line: ``pacefno data | train | evaluate | predict | bench``."""
 
 from __future__ import annotations
 
 import typer
 
 from pacefno.data.commands import data_app
+from pacefno.studies.commands import bench_command
 from pacefno.training.commands import evaluate_command, predict_command, train_command
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app.add_typer(data_app)
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
+app.command("bench")(bench_command)
 
 
 def main() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from pacefno.console import plain_errors
 from pacefno.data.errors import DatasetError
 from pacefno.data.generate import generate
 from pacefno.data.presets import SIZES
@@ -18,8 +17,6 @@ from pacefno.data.read import open_dataset
 from pacefno.data.show import draw_samples, draw_spectra, show
 from pacefno.equations import PROBLEMS, SolverError, problem_named
 
-BAD_INPUT, FAILED = 2, 1
-
 data_app = typer.Typer(
     name="data",
     help="Make datasets and look at them.",
@@ -27,22 +24,6 @@ data_app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """What can be expected to go wrong ends in one line and an exit code, not in a traceback."""
-    try:
-        yield
-    except ValueError as error:
-        raise _failure(error, BAD_INPUT) from None
-    except (DatasetError, SolverError, OSError) as error:
-        raise _failure(error, FAILED) from None
-
-
-def _failure(error: Exception, code: int) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(code)
 
 
 @data_app.command("generate")
@@ -66,7 +47,7 @@ def generate_command(
 
     Example: pacefno data generate burgers1d --preset smoke
     """
-    with _plain_errors():
+    with plain_errors(DatasetError, SolverError):
         chosen = problem_named(problem)
         folder = generate(chosen, preset, seed, root, stationary, workers, console_progress(Console(stderr=True)))
         typer.echo(f"{folder} is complete. Look at it with: pacefno data show {folder} --output samples.png")
@@ -82,7 +63,7 @@ def show_command(
 
     Example: pacefno data show datasets/burgers1d/smoke-seed42 --output samples.png
     """
-    with _plain_errors():
+    with plain_errors(DatasetError, SolverError):
         dataset = open_dataset(path)
         show(dataset, Console())
         for target, draw in ((output, draw_samples), (spectra, draw_spectra)):

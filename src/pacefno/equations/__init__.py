@@ -10,8 +10,8 @@ from pacefno.equations.problem import Problem
 from pacefno.equations.shallow_water import shallow_water
 
 _ALL = [
-    burgers1d("burgers1d", "1-D Burgers", nu=1e-3),
-    burgers1d("burgers1d_smooth", "1-D Burgers, smooth twin", nu=1e-2),
+    burgers1d("burgers1d", "1-D Burgers", nu=5e-4, step=4e-4),
+    burgers1d("burgers1d_smooth", "1-D Burgers, smooth twin", nu=1e-2, step=2e-3, in_tables=False),
     burgers2d(),
     shallow_water(),
     navier_stokes(),

@@ -24,6 +24,8 @@ class Equation(ABC):
     dim: int
     channels: tuple[str, ...]
     group: Group
+    point_group: str  # the finite symmetries of the square (or the line) that it has, by name: see operators/representations.py
+    channel_representation: str  # how its channels change under them
 
     @property
     @abstractmethod

@@ -21,12 +21,14 @@ class Burgers(Equation):
     """
 
     channels = ("u",)
+    channel_representation = "sign"  # u -> -u under reflections of the direction (1, ..., 1)
 
     def __init__(self, dim: int, nu: float) -> None:
         self.name = f"burgers{dim}d"
         self.dim = dim
         self.nu = nu
         self.group = Galilean(dim, "scalar")
+        self.point_group = "z2" if dim == 1 else "diagonal"
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -55,7 +57,7 @@ def _draw_2d(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:
     return scale_to_rms(gaussian_field(grid, generator, tau=5.0, gamma=3.0, cutoff=21), 0.4)[None]
 
 
-def burgers1d(name: str, title: str, nu: float) -> Problem:
+def burgers1d(name: str, title: str, nu: float, step: float, in_tables: bool = True) -> Problem:
     equation = Burgers(1, nu)
     return Problem(
         name=name,
@@ -66,7 +68,8 @@ def burgers1d(name: str, title: str, nu: float) -> Problem:
         grid=(2048,),
         coarsening=2,
         spacing=1.0,
-        step=1e-3,
+        step=step,
+        in_tables=in_tables,
         train_range=(0.1, 0.2),
         ood_low=(0.1, 0.2),
         ood_high=(0.5, 1.0),

@@ -25,6 +25,8 @@ class NavierStokes(Equation):
     name = "navier_stokes"
     dim = 2
     channels = ("vorticity",)
+    point_group = "p4"
+    channel_representation = "pseudoscalar"
 
     def __init__(self, nu: float) -> None:
         self.nu = nu

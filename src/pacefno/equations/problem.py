@@ -39,6 +39,7 @@ class Problem:
     frames_in: int = 1
     frames_out: int = 1
     exact_group: bool = True  # False where the group is only nearly a symmetry: targets are then re-solved too
+    in_tables: bool = True  # False for a twin made for demos and tests
     per_channel: bool = False  # errors averaged over channels instead of pooled
     paper: dict[str, tuple[float, float]] = field(default_factory=dict)  # model -> (ID, OOD) errors it reports
 

@@ -24,6 +24,8 @@ class ShallowWater(Equation):
     name = "shallow_water"
     dim = 2
     channels = ("h", "mx", "my")
+    point_group = "p4"
+    channel_representation = "scalar+vector"
 
     def __init__(self, nu: float, gravity: float) -> None:
         self.nu = nu
@@ -60,7 +62,7 @@ class ShallowWater(Equation):
 def _draw(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:
     """A random surface of height 1 with random momenta."""
     h, mx, my = (gaussian_field(grid, generator, tau=5.0, gamma=3.0, cutoff=21) for _ in range(3))
-    return torch.stack([1 + scale_to_rms(h, 0.15), scale_to_rms(mx, 0.1), scale_to_rms(my, 0.1)])
+    return torch.stack([1 + scale_to_rms(h, 0.2), scale_to_rms(mx, 0.15), scale_to_rms(my, 0.15)])
 
 
 def shallow_water() -> Problem:
@@ -74,7 +76,7 @@ def shallow_water() -> Problem:
         grid=(128, 128),
         coarsening=2,
         spacing=0.5,
-        step=5e-3,
+        step=2.5e-3,
         train_range=(0.15, 0.15, 0.2, 0.2),
         ood_low=(0.15, 0.15, 0.2, 0.2),
         ood_high=(0.5, 0.5, 1.0, 1.0),

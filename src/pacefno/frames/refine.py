@@ -157,9 +157,9 @@ class AdamRefiner(Refiner):
         for _ in range(self.steps):
             moving.grad = torch.autograd.grad(value.sum(), moving)[0]
             optimizer.step()
-            now = torch.cat([moving, kinematic], dim=1)
+            now = energy.group.wrap(torch.cat([moving, kinematic], dim=1))
             value = energy_of(energy.residual(field, now))
             better = value.detach() < best  # False for NaN
             best = torch.where(better, value.detach(), best)
             best_xi = torch.where(better[:, None], now.detach(), best_xi)
-        return Refinement(energy.group.wrap(best_xi), start, best, self.steps + 1)
+        return Refinement(best_xi, start, best, self.steps + 1)

@@ -6,7 +6,7 @@ from torch import nn
 
 from pacefno.operators.fno import FNO, FourierLayer
 from pacefno.operators.group_fno import GroupFNO
-from pacefno.operators.representations import POINT_GROUPS, PointGroup, representation
+from pacefno.operators.representations import POINT_GROUPS, PointGroup, representation, symmetric_scale
 from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
 from pacefno.operators.standardised import Standardised
 
@@ -23,4 +23,5 @@ __all__ = [
     "representation",
     "spectral_convolution",
     "spectral_convolution_fft",
+    "symmetric_scale",
 ]

@@ -57,13 +57,13 @@ class FNO(nn.Module):
         head: int = 128,
     ) -> None:
         super().__init__()
-        _check_sizes(dim, in_channels, out_channels, width, layers, head)
+        check_sizes(dim, in_channels, out_channels, width, layers, head)
         if positions not in (None, "grid"):
             raise ValueError(f"positions: expected None or 'grid', got {positions!r}")
         self.dim = dim
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.modes = _modes_per_axis(modes, dim)
+        self.modes = modes_per_axis(modes, dim)
         self.positions = positions
         self.lifting = nn.Linear(in_channels + (dim if positions == "grid" else 0), width)
         self.layers = nn.ModuleList(FourierLayer(width, self.modes) for _ in range(layers))
@@ -72,10 +72,10 @@ class FNO(nn.Module):
 
     def forward(self, field: Tensor) -> Tensor:
         self._check(field)
-        v = self.lifting(_to_grid_first(self._with_positions(field)))
+        v = self.lifting(to_grid_first(self._with_positions(field)))
         for i, layer in enumerate(self.layers):
             v = layer(F.gelu(v) if i else v)
-        return _from_grid_first(self._head(v)).to(field.dtype)
+        return from_grid_first(self._head(v)).to(field.dtype)
 
     def _head(self, v: Tensor) -> Tensor:
         """``Q_2 gelu(Q_1 v)`` at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""
@@ -102,23 +102,23 @@ class FNO(nn.Module):
         check_resolution(field.shape[2:], self.modes)
 
 
-def _to_grid_first(field: Tensor) -> Tensor:
+def to_grid_first(field: Tensor) -> Tensor:
     """``(B, C, n_1, ..., n_d) -> (n_d, ..., n_1, B, C)``, the layout in which a transform is one matrix product."""
     return field.permute(*range(field.ndim - 1, 1, -1), 0, 1).contiguous()
 
 
-def _from_grid_first(v: Tensor) -> Tensor:
+def from_grid_first(v: Tensor) -> Tensor:
     return v.permute(-2, -1, *range(v.ndim - 3, -1, -1)).contiguous()
 
 
-def _modes_per_axis(modes: int | Sequence[int], dim: int) -> tuple[int, ...]:
+def modes_per_axis(modes: int | Sequence[int], dim: int) -> tuple[int, ...]:
     per_axis = (modes,) * dim if isinstance(modes, int) else tuple(modes)
     if len(per_axis) != dim or any(m < 1 for m in per_axis):
         raise ValueError(f"modes: expected a positive integer or {dim} of them, one for each axis, got {modes!r}")
     return per_axis
 
 
-def _check_sizes(dim: int, in_channels: int, out_channels: int, width: int, layers: int, head: int) -> None:
+def check_sizes(dim: int, in_channels: int, out_channels: int, width: int, layers: int, head: int) -> None:
     if dim not in (1, 2, 3):
         raise ValueError(f"dim: expected 1, 2 or 3, got {dim}")
     sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width, "layers": layers, "head": head}

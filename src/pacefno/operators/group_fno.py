@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacefno.grid import FieldError, check_field, points
-from pacefno.operators.fno import HEAD_ENTRIES, _check_sizes, _from_grid_first, _modes_per_axis, _to_grid_first
+from pacefno.operators.fno import HEAD_ENTRIES, check_sizes, from_grid_first, modes_per_axis, to_grid_first
 from pacefno.operators.group_layers import GroupLinear, GroupSpectral, Lifting, Projection
 from pacefno.operators.representations import PointGroup, direct_sum, representation
 from pacefno.operators.spectral import check_resolution
@@ -27,7 +27,8 @@ class GroupBlock(nn.Module):
         self.skip = GroupLinear(width, width, group)
 
     def forward(self, v: Tensor) -> Tensor:
-        return self.skip(v) + self.outer(F.gelu(self.spectral(v)))
+        out: Tensor = self.skip(v) + self.outer(F.gelu(self.spectral(v)))
+        return out
 
 
 @final
@@ -37,7 +38,8 @@ class GroupFNO(nn.Module):
     ``channels_in`` and ``channels_out`` say how the group acts on the channels of one frame (see
     :func:`~pacefno.operators.representations.representation`). With ``dim`` above that of the group the last axes are left
     alone: time in a space-time operator. ``positions="symmetric"`` appends the squared distance to the centre, and the
-    coordinates of the axes left alone; the operator then commutes with the group but not with shifts.
+    coordinates of the axes left alone; the operator then commutes with the group but not with shifts. ``norm`` is what G-FNO
+    does in two dimensions and not in three; it hides mean and amplitude, on which a transport equation depends.
     """
 
     def __init__(
@@ -55,12 +57,12 @@ class GroupFNO(nn.Module):
         norm: bool = True,
     ) -> None:
         super().__init__()
-        _check_sizes(dim, in_channels, out_channels, width, layers, head=4 * width)
+        check_sizes(dim, in_channels, out_channels, width, layers, head=4 * width)
         if positions not in (None, "symmetric"):
             raise ValueError(f"positions: expected None or 'symmetric', got {positions!r}")
         self.dim, self.in_channels, self.out_channels = dim, in_channels, out_channels
         self.group, self.positions = group, positions
-        self.modes = _modes_per_axis(modes, dim)
+        self.modes = modes_per_axis(modes, dim)
         _check_band(self.modes, group)
         rho = representation(group, channels_in, in_channels)
         extra = 0 if positions is None else 1 + dim - group.dim
@@ -72,10 +74,10 @@ class GroupFNO(nn.Module):
 
     def forward(self, field: Tensor) -> Tensor:
         self._check(field)
-        v = self.lifting(_to_grid_first(self._with_positions(field)))
+        v = self.lifting(to_grid_first(self._with_positions(field)))
         for i, layer in enumerate(self.layers):
             v = layer(F.gelu(v) if i else v)
-        return _from_grid_first(self._head(v)).to(field.dtype)
+        return from_grid_first(self._head(v)).to(field.dtype)
 
     def _head(self, v: Tensor) -> Tensor:
         """The projection at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""

@@ -87,25 +87,32 @@ class GroupSpectral(nn.Module):
         with torch.autocast(v.device.type, enabled=False):
             work = v.to(dtype)
             z = to_modes(work, self.modes)
-            if self.norm:
-                power = work.flatten(0, -3).square().flatten(1)
-                z = self._normalised(z, power.new_full((1, len(power)), 1 / len(power)) @ power)
+            z = self._normalised(z, work) if self.norm else z
             z = mix_channels(z, turned_kernels(self.weight.to(dtype), self.table))
-            if self.norm:
-                z = self._normalised(z, self.multiplicity.to(dtype) @ z.square().flatten(0, 1).flatten(1))
+            z = self._normalised(z, None) if self.norm else z
             matrix, bias = self.pointwise.matrices()
             z = F.linear(z, matrix.to(dtype))
             return from_modes(z, self.modes, v.shape[:-2], bias.to(dtype).expand_as(work)).to(v.dtype)
 
-    def _normalised(self, z: Tensor, power: Tensor) -> Tensor:
-        """Coefficients without their mean over the group, over the standard deviation; ``power`` is the mean square of v."""
-        by_group = z.reshape(*z.shape[:-1], self.group.size, -1)  # (M, 2, B, |G|, w)
-        mean = by_group[self.constant, 0].mean(dim=1, keepdim=True)  # (B, 1, w)
-        mean_square = power.view_as(by_group[0, 0]).mean(dim=1, keepdim=True)
-        variance = (mean_square - mean.square()).clamp_min(0)
-        centred = by_group.clone()
+    def _normalised(self, z: Tensor, v: Tensor | None) -> Tensor:
+        """Coefficients without mean, over the standard deviation of ``v``, whose they are; None: of the band alone."""
+        centred = z.reshape(*z.shape[:-1], self.group.size, -1).clone()  # (M, 2, B, |G|, w)
+        mean = centred[self.constant, 0].mean(dim=1, keepdim=True)  # (B, 1, w)
         centred[self.constant, 0] -= mean
+        variance = self._variance_of_band(centred) if v is None else self._variance_on_grid(v, mean)
         return (centred * (variance + EPSILON).rsqrt()).flatten(-2)
+
+    def _variance_of_band(self, centred: Tensor) -> Tensor:
+        """Parseval: the sum of squares of all wavenumbers, ``(B, 1, w)``."""
+        power = self.multiplicity.to(centred.dtype) @ centred.square().reshape(self.multiplicity.numel(), -1)
+        return power.reshape(centred.shape[2:]).mean(dim=1, keepdim=True)
+
+    def _variance_on_grid(self, v: Tensor, mean: Tensor) -> Tensor:
+        """``E (v - c)^2 - (E v - c)^2`` for the constant ``c = E v``: no digits are lost, and derivatives skip the mean."""
+        c = mean.detach()
+        squares = (v.reshape(-1, *mean.shape[:1], self.group.size, mean.shape[-1]) - c).square()
+        power = squares.new_full((1, len(squares)), 1 / len(squares)) @ squares.flatten(1)  # a product: faster than a mean
+        return power.reshape(squares.shape[1:]).mean(dim=1, keepdim=True) - (mean - c).square()
 
 
 # --- the pointwise maps ---------------------------------------------------------------------------------------------

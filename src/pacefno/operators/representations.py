@@ -39,16 +39,14 @@ class PointGroup:
     matrices: tuple[Matrix, ...]
 
     def __post_init__(self) -> None:
-        if not all(_is_signed_permutation(matrix) for matrix in self.matrices):
-            raise ValueError(
-                f"{self.name}: expected matrices with one entry 1 or -1 in each row and column: no others fit a grid"
-            )
+        _check_signed_permutations(self.name, self.matrices)
         if {multiply(a, b) for a, b in product(self.matrices, repeat=2)} != set(self.matrices):
             raise ValueError(f"{self.name}: a product of two elements is missing: build the group with PointGroup.generated")
 
     @staticmethod
     def generated(name: str, *generators: Matrix) -> PointGroup:
         """All products of the generators, the identity first."""
+        _check_signed_permutations(name, generators)  # other matrices may never stop making new ones
         dim = len(generators[0])
         elements = [tuple(tuple(int(i == j) for j in range(dim)) for i in range(dim))]
         for element in elements:  # grows while it runs, until nothing new comes
@@ -88,9 +86,13 @@ class PointGroup:
         return torch.einsum("ij,bj...->bi...", rho[element].to(field), moved)
 
 
-def _is_signed_permutation(matrix: Matrix) -> bool:
-    lines = [*matrix, *transpose(matrix)]
-    return all(sorted(abs(entry) for entry in line) == [0] * (len(line) - 1) + [1] for line in lines)
+def _check_signed_permutations(name: str, matrices: Sequence[Matrix]) -> None:
+    for matrix in matrices:
+        lines = [*matrix, *transpose(matrix)]
+        if any(sorted(abs(entry) for entry in line) != [0] * (len(matrix) - 1) + [1] for line in lines):
+            raise ValueError(
+                f"{name}: expected one entry 1 or -1 in each row and column, got {matrix}: no other matrix keeps a grid"
+            )
 
 
 QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as symmetry.euclidean.quarter_turn
@@ -122,7 +124,8 @@ def _vector(group: PointGroup) -> Tensor:
 
 def _pseudoscalar(group: PointGroup) -> Tensor:
     """The determinant: vorticity changes sign in a mirror and not in a rotation."""
-    return torch.linalg.det(_vector(group)).round()[:, None, None]
+    determinants: Tensor = torch.linalg.det(_vector(group))
+    return determinants.round()[:, None, None]
 
 
 def _sign(group: PointGroup) -> Tensor:
@@ -196,3 +199,12 @@ def invariants(rho: Tensor) -> Tensor:
         if int(torch.linalg.matrix_rank(average[:, candidate])) == len(candidate):
             chosen = candidate
     return average[:, chosen]
+
+
+def symmetric_scale(rho: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and deviation per channel that every element keeps, so that standardising commutes with the group.
+
+    Averaged over the group: a component of a vector or a signed scalar has mean 0, both components of a vector one deviation.
+    """
+    rho = rho.to(mean)
+    return rho.mean(dim=0) @ mean, (rho.square().mean(dim=0) @ std.square()).sqrt()

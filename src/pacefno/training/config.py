@@ -16,8 +16,8 @@ class Settings(BaseModel):
 
 
 class OperatorSettings(Settings):
-    kind: Literal["fno"] = "fno"
     width: int = Field(32, ge=1, le=1024)
+    group_width: int = Field(16, ge=1, le=1024)  # of a group FNO with as many parameters
     modes: int = Field(12, ge=1, le=512)
     layers: int = Field(4, ge=1, le=64)
     head: int = Field(128, ge=1, le=4096)

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from pacefno.equations import Problem
 from pacefno.frames import FRAMES
-from pacefno.operators import FNO, Standardised
+from pacefno.operators import FNO, POINT_GROUPS, GroupFNO, Standardised, representation, symmetric_scale
 from pacefno.pace import PACE
 from pacefno.symmetry import Trivial
 from pacefno.training.config import OperatorSettings
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
+LITERAL_GROUPS = {1: "z2", 2: "p4"}  # what a scalar GFNO assumes, whatever the equation
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class ModelSpec:
     """What one row of a table is: how it is trained, and how its prediction is made."""
 
     title: str
+    operator: Literal["fno", "gfno", "gfno-literal"] = "fno"
     positions: Literal["grid"] | None = "grid"
     frame: str | None = None  # None: the trivial group, a plain operator
     perturb: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
     inference: Literal["one-shot", "refined", "oracle"] = "one-shot"
     trained_as: str | None = None  # shares the weights of that row's training
+    one_seed: bool = False  # a row whose spread is of no interest
 
 
 MODELS: dict[str, ModelSpec] = {
@@ -37,10 +40,12 @@ MODELS: dict[str, ModelSpec] = {
     "fno-nogrid-centred": ModelSpec(
         "FNO without coordinates, mean removed", positions=None, frame="kinematic", trained_as="fno-nogrid"
     ),
+    "gfno": ModelSpec("GFNO, right representation", operator="gfno", positions=None),
+    "gfno-literal": ModelSpec("GFNO, scalar channels, same width", operator="gfno-literal", positions=None, one_seed=True),
     "pace": ModelSpec("PACE, one-shot", frame="equivariant", perturb=True),
     "pace-tta": ModelSpec("PACE, refined", frame="equivariant", perturb=True, inference="refined", trained_as="pace"),
     "pace-oracle": ModelSpec("PACE, true frame", frame="equivariant", perturb=True, inference="oracle", trained_as="pace"),
-    "pace-free": ModelSpec("PACE, learned frame without alignment", frame="equivariant-free", perturb=True),
+    "pace-free": ModelSpec("PACE, learned frame without alignment", frame="equivariant-free", perturb=True, one_seed=True),
     "pace-cnn": ModelSpec("PACE, the paper's estimator", frame="cnn", perturb=True),
     "pace-analytic": ModelSpec("FNO wrapped after training", frame="analytic", trained_as="fno"),
 }
@@ -58,24 +63,34 @@ def build_model(
     """The model of one row with fresh weights that depend on the seed alone; ``scales`` are replaced when weights load."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        operator = FNO(
-            problem.dim,
-            problem.in_channels,
-            problem.out_channels,
-            settings.width,
-            settings.modes,
-            layers=settings.layers,
-            positions=spec.positions,
-            head=settings.head,
-        )
         if scales is None:
             scales = _unit_scale(problem.in_channels), _unit_scale(problem.out_channels)
-        scaled = Standardised(operator, *scales)
+        scaled = _operator(problem, spec, settings, scales)
         if spec.frame is None:
             trivial = Trivial(problem.dim)
             return PACE(scaled, trivial, FRAMES["identity"](trivial, problem.in_channels, problem.slice), problem.horizon)
         frame = FRAMES[spec.frame](problem.group, problem.in_channels, problem.slice)
         return PACE(scaled, problem.group, frame, problem.horizon)
+
+
+def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, scales: tuple[Scale, Scale]) -> Standardised:
+    sizes = (problem.dim, problem.in_channels, problem.out_channels)
+    if spec.operator == "fno":
+        fno = FNO(*sizes, settings.width, settings.modes, layers=settings.layers, positions=spec.positions, head=settings.head)
+        return Standardised(fno, *scales)
+    literal = spec.operator == "gfno-literal"
+    name = LITERAL_GROUPS[problem.dim] if literal else problem.equation.point_group
+    channels = "scalar" if literal else problem.equation.channel_representation
+    width = settings.width if literal else settings.group_width
+    group = POINT_GROUPS[name]
+    gfno = GroupFNO(
+        *sizes, width, settings.modes, group, channels, channels, layers=settings.layers, norm=literal
+    )  # the norm deletes means, which the right model needs
+    # Constants must respect the symmetry too: no mean for what changes sign, one scale for the parts of a vector.
+    into, out = (
+        symmetric_scale(representation(group, channels, n), *scale) for n, scale in zip(sizes[1:], scales, strict=True)
+    )
+    return Standardised(gfno, into, out)
 
 
 def _unit_scale(channels: int) -> Scale:

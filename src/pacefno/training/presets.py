@@ -12,8 +12,8 @@ Sections = dict[str, dict[str, Any]]
 
 # Operator sizes of the paper's table of hyperparameters.
 OPERATORS: dict[str, dict[str, Any]] = {
-    "burgers1d": {"modes": 20, "width": 64},
-    "burgers1d_smooth": {"modes": 20, "width": 64},
+    "burgers1d": {"modes": 20, "width": 64, "group_width": 45},
+    "burgers1d_smooth": {"modes": 20, "width": 64, "group_width": 45},
     "burgers2d": {"modes": 12, "width": 32},
     "shallow_water": {"modes": 16, "width": 32},
     "navier_stokes": {"modes": 12, "width": 32},
@@ -29,7 +29,7 @@ STANDARD: dict[str, Sections] = {
 
 QUICK: dict[str, Sections] = {
     name: {
-        "operator": operator | {"width": operator["width"] // 2},
+        "operator": operator | {"width": operator["width"] // 2, "group_width": operator.get("group_width", 16) // 2},
         "schedule": (ONE_DIMENSION if problem_named(name).dim == 1 else TWO_DIMENSIONS) | {"epochs": 40},
     }
     for name, operator in OPERATORS.items()
@@ -37,7 +37,7 @@ QUICK: dict[str, Sections] = {
 
 SMOKE: dict[str, Sections] = {
     name: {
-        "operator": {"modes": 4, "width": 8, "head": 16, "layers": 2},
+        "operator": {"modes": 4, "width": 8, "group_width": 4, "head": 16, "layers": 2},
         "schedule": {"epochs": 4, "batch": 8, "coarse": 0.5, "coarse_stride": 2, "checkpoint_every": 1},
     }
     for name in OPERATORS

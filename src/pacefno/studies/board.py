@@ -1,0 +1,127 @@
+"""The live view of a benchmark: one table of trainings with progress, results and time left; plain lines in a log file."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from pacefno.console import say
+from pacefno.equations import Problem
+from pacefno.studies.bench import Task
+from pacefno.studies.results import Row
+from pacefno.training.loop import Hooks
+from pacefno.training.models import MODELS
+from pacefno.training.state import Progress
+
+COLUMNS = ("id_error", "id_error_fine", "ood_error", "ood_error_canonical", "equivariance_error")
+TITLES = ("ID", "ID, fine grid", "OOD", "OOD, canonical", "equivariance")
+LINE_EVERY = 30.0  # seconds between lines in a log file
+
+
+class Board:
+    """Shows the state of every task; ``with`` leaves the terminal as it was."""
+
+    def __init__(self, tasks: list[Task], missing: dict[Task, int]) -> None:
+        self._console = Console(stderr=True)
+        self._state = {task: "waiting" if missing[task] else "done before" for task in tasks}
+        self._score: dict[Task, str] = {task: "" for task in tasks}
+        self._began = time.monotonic()
+        self._todo = sum(1 for task in tasks if missing[task])
+        self._finished = 0
+        self._last_line = 0.0
+        self._live = Live(self._table(), console=self._console, refresh_per_second=2) if self._console.is_terminal else None
+
+    def __enter__(self) -> Board:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def hooks(self, task: Task) -> Hooks:
+        """What a training of this task reports to the board."""
+        started = time.monotonic()
+        first: list[int] = []
+
+        def on_step(progress: Progress, steps_per_epoch: int) -> None:
+            first.append(progress.step)
+            share = progress.step / (steps_per_epoch * self._epochs(task))
+            per_step = (time.monotonic() - started) / len(first)
+            left = per_step * (steps_per_epoch * self._epochs(task) - progress.step)
+            loss = f", loss {progress.log[-1]['l2']:.4f}" if progress.log else ""
+            self._set(task, f"{share:4.0%}, {left:4.0f} s left{loss}")
+
+        return Hooks(on_step=on_step, on_message=say)
+
+    def scored(self, task: Task, row: Row) -> None:
+        self._score[task] = f"{row['model']}: ID {row['id_error']:.4f}, OOD {row['ood_error']:.4f}"
+        self._set(task, "scored")
+        if not self._live:
+            say(f"{task.title}: {self._score[task]}")
+
+    def done(self, task: Task) -> None:
+        self._finished += 1
+        self._set(task, "done")
+        if not self._live:
+            say(f"{task.title}: done, {self._finished} of {self._todo} trainings{self._left()}")
+
+    def _epochs(self, task: Task) -> int:
+        from pacefno.training.presets import config_for
+
+        return config_for(task.problem, task.trained, task.preset, task.seed).schedule.epochs
+
+    def _left(self) -> str:
+        if not self._finished:
+            return ""
+        seconds = (time.monotonic() - self._began) / self._finished * (self._todo - self._finished)
+        return f", about {seconds / 60:.0f} minutes left"
+
+    def _set(self, task: Task, text: str) -> None:
+        self._state[task] = text
+        if self._live:
+            self._live.update(self._table())
+        elif time.monotonic() - self._last_line > LINE_EVERY:
+            self._last_line = time.monotonic()
+            say(f"{task.title}: {text}")
+
+    def _table(self) -> Table:
+        table = Table(title=f"{self._finished} of {self._todo} trainings done{self._left()}", title_justify="left")
+        for name in ("training", "state", "last row"):
+            table.add_column(name)
+        for task, state in self._state.items():
+            table.add_row(task.title, state, self._score[task])
+        return table
+
+
+def result_table(problem: Problem, preset: str, rows: list[Row]) -> Table:
+    """The result of a problem as it stands: mean and standard deviation over the seeds, the paper's numbers beside."""
+    table = Table(title=f"{problem.title}, preset {preset}", title_justify="left")
+    table.add_column("model", no_wrap=True)
+    for title in (*TITLES, "paper ID", "paper OOD", "seeds"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name in MODELS:
+        chosen = [row for row in rows if row["model"] == name and row["preset"] == preset]
+        if not chosen:
+            continue
+        paper = problem.paper.get(name)
+        reported = [f"{value:.4f}" for value in paper] if paper else ["", ""]
+        table.add_row(name, *[mean_and_spread(chosen, key) for key in COLUMNS], *reported, str(len(chosen)))
+    return table
+
+
+def mean_and_spread(rows: list[Row], key: str) -> str:
+    """``mean ± standard deviation`` over the seeds, or a dash where nothing was measured."""
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if not values:
+        return "-"
+    mean = statistics.fmean(values)
+    form = "{:.1e}" if 0 < abs(mean) < 1e-3 else "{:.4f}"
+    text = form.format(mean)
+    return f"{text} ± {form.format(statistics.stdev(values))}" if len(values) > 1 else text

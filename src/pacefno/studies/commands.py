@@ -1,0 +1,82 @@
+"""``pacefno bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
+from pacefno.equations import PROBLEMS, problem_named
+from pacefno.studies.bench import SEEDS, Places, missing_rows, plan, run_task
+from pacefno.studies.board import Board, result_table
+from pacefno.studies.results import read_results
+from pacefno.training.commands import DEFAULT_DATA, FAILURES
+from pacefno.training.loop import DivergenceError, StopRequest
+from pacefno.training.models import MODELS
+from pacefno.training.presets import PRESETS
+from pacefno.training.run import DEFAULT_RUNS
+
+COMMITTED = Path("results")
+TABLES = [name for name, problem in PROBLEMS.items() if problem.in_tables]
+
+
+def default_results(preset: str) -> Path:
+    """Only presets that mean something are kept beside the code."""
+    return COMMITTED if preset in ("standard", "paper") else DEFAULT_RUNS / "results"
+
+
+def bench_command(
+    problem: Annotated[str, typer.Argument(help=f"all, or one of {', '.join(PROBLEMS)}.", show_default=False)],
+    preset: Annotated[str, typer.Option(help=f"How long and how large: {', '.join(PRESETS)}.")] = "standard",
+    models: Annotated[str, typer.Option(help=f"Comma-separated rows: {', '.join(MODELS)}.", show_default="all")] = "",
+    seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = ",".join(map(str, SEEDS)),
+    resume: Annotated[bool, typer.Option("--resume", help="Accepted for clarity: finished work is always kept.")] = False,
+    data: Annotated[Path, typer.Option(help="Folder under which datasets are kept.")] = DEFAULT_DATA,
+    runs: Annotated[Path, typer.Option(help="Folder under which trainings are kept.")] = DEFAULT_RUNS,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the result files.", show_default="results, or runs/results for small presets")
+    ] = None,
+) -> None:
+    """Make the table of a problem: generate the data, train every model, score every row.
+
+    What is done is skipped and what was interrupted goes on, so the same command can be given again at any time, and the
+    work can be split over machines by --models or --seeds: the rows merge in RESULTS/PROBLEM.json.
+
+    Example: pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42
+    """
+    with plain_errors(*FAILURES):
+        problems = TABLES if problem == "all" else [problem_named(problem).name]
+        chosen = [name.strip() for name in models.split(",")] if models else list(MODELS)
+        places = Places(data, runs, results or default_results(preset))
+        tasks = plan(problems, preset, chosen, _numbers(seeds))
+        with Board(tasks, {task: len(missing_rows(task, places)) for task in tasks}) as board:
+            for task in tasks:
+                if not missing_rows(task, places):
+                    continue
+                try:
+                    for row in run_task(task, places, board.hooks(task)):
+                        board.scored(task, row)
+                except DivergenceError as error:
+                    raise failure(error, DIVERGED) from None
+                except (StopRequest, KeyboardInterrupt):
+                    say("stopped: give the same command again to go on")
+                    raise typer.Exit(INTERRUPTED) from None
+                board.done(task)
+        for name in problems:
+            wide_console().print(result_table(problem_named(name), preset, read_results(places.results, name)))
+
+
+def wide_console() -> Console:
+    """Standard output; in a file or a pipe, wide enough for a table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--seeds: expected whole numbers separated by commas, got {text!r}") from None

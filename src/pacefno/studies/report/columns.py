@@ -1,0 +1,93 @@
+"""The columns of every table: one definition for HTML, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+from pacefno.studies.report.collect import Line, Statistic, statistic
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table: a mean with its spread, or plain text. Every format writes it in its own way."""
+
+    text: str = ""
+    value: Statistic | None = None
+    bold: bool = False
+    paper: bool = False
+
+    @property
+    def plain(self) -> str:
+        return self.text if self.value is None else str(self.value)
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    title: str
+    meaning: str
+    cell: Callable[[Line], Cell]
+    kind: Literal["name", "error", "paper", "cost"] = "error"
+
+
+def measured(key: str) -> Callable[[Line], Cell]:
+    """Mean and spread of a key; a dash where it was not measured: such a number is in no table."""
+
+    def cell(line: Line) -> Cell:
+        value = line.of(key)
+        return Cell("–") if value is None else Cell(value=value)
+
+    return cell
+
+
+def reported(index: int) -> Callable[[Line], Cell]:
+    """The paper's number."""
+
+    def cell(line: Line) -> Cell:
+        return Cell("" if line.paper is None else f"{line.paper[index]:.4f}", paper=True)
+
+    return cell
+
+
+def _parameters(line: Line) -> Cell:
+    counts = sorted({int(row["parameters"]) for row in line.rows if row.get("parameters") is not None})
+    return Cell(" / ".join(f"{count:,}" for count in counts) or "–")
+
+
+def _seconds(key: str) -> Callable[[Line], Cell]:
+    def cell(line: Line) -> Cell:
+        value = statistic(line.rows, key)
+        return Cell("–" if value is None else f"{value.mean:.0f}" if value.mean >= 10 else f"{value.mean:.2g}")
+
+    return cell
+
+
+COLUMNS = (
+    Column("model", "", lambda line: Cell(line.title), "name"),
+    Column("ID", "relative L2 error on held-out samples in the canonical frame, on the training grid", measured("id_error")),
+    Column("paper ID", "what the paper reports", reported(0), "paper"),
+    Column(
+        "OOD",
+        "the same samples moved beyond the training range, on the finer grid; the lowest is bold (the true frame does not compete)",
+        measured("ood_error"),
+    ),
+    Column("paper OOD", "what the paper reports", reported(1), "paper"),
+    Column("ID, fine grid", "ID samples on the OOD grid", measured("id_error_fine")),
+    Column(
+        "OOD, canonical",
+        "the OOD error after the true motion is removed from prediction and target: compare it with ID on the fine grid",
+        measured("ood_error_canonical"),
+    ),
+    Column(
+        "equivariance",
+        "how far moving the input is from moving the prediction; 0 for a model that follows its input",
+        measured("equivariance_error"),
+    ),
+    Column("parameters", "trainable numbers", _parameters, "cost"),
+    Column("training, s", "seconds of training, mean over seeds", _seconds("train_seconds"), "cost"),
+    Column("OOD pass, s", "seconds to predict the OOD test set", _seconds("ood_seconds"), "cost"),
+    Column("seeds", "trainings behind the row", lambda line: Cell(str(len(set(line.seeds)))), "cost"),
+)

@@ -1,0 +1,241 @@
+"""How errors are measured: against numbers worked out by hand, and never by broadcasting."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pacefno.frames import AnalyticFrame
+from pacefno.grid import FieldError, points
+from pacefno.metrics import (
+    energy_spectrum,
+    equivariance_error,
+    error_spectrum,
+    frame_error,
+    random_elements,
+    relative_h1,
+    relative_l2,
+    relative_l2_channels,
+)
+from pacefno.pace import PACE
+from pacefno.symmetry import GROUPS, Euclidean, Galilean, Translation, Trivial
+
+SHAPES = [(16,), (17,), (12, 16), (9, 14)]
+over_shapes = pytest.mark.parametrize("shape", SHAPES)
+
+
+def noise(shape: tuple[int, ...], dtype: torch.dtype, channels: int = 3, seed: int = 0) -> Tensor:
+    return torch.randn(4, channels, *shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+# --- relative errors
+
+
+@over_shapes
+def test_the_pooled_error_is_the_ratio_of_norms_of_each_sample(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    y, p = noise(shape, dtype), noise(shape, dtype, seed=1)
+    expected = [float((p[i] - y[i]).double().norm() / y[i].double().norm()) for i in range(4)]
+    assert torch.allclose(relative_l2(p, y).double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-5)
+    assert torch.equal(relative_l2(y, y), torch.zeros(4, dtype=dtype))
+    assert torch.allclose(relative_l2(torch.zeros_like(y), y), torch.ones(4, dtype=dtype))
+
+
+@over_shapes
+def test_the_error_per_channel_is_the_mean_of_the_channels_and_sees_what_pooling_hides(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    y = noise(shape, dtype)
+    y[:, 0] *= 1000
+    p = y.clone()
+    p[:, 1:] = 0  # the small channels are all wrong
+    assert torch.allclose(relative_l2_channels(p, y), torch.tensor([0.0, 1.0, 1.0], dtype=dtype).expand(4, 3))
+    assert torch.allclose(relative_l2(p, y, per_channel=True), torch.full((4,), 2 / 3, dtype=dtype))
+    assert float(relative_l2(p, y).max()) < 0.01
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e12])
+def test_relative_errors_do_not_depend_on_the_unit(scale: float, dtype: torch.dtype) -> None:
+    y, p = noise((16,), dtype), noise((16,), dtype, seed=1)
+    for error in (relative_l2, relative_l2_channels, relative_h1):
+        assert torch.allclose(error(scale * p, scale * y), error(p, y), rtol=1e-4)
+
+
+def test_an_error_against_nothing_is_huge_but_finite_and_no_error_is_zero(dtype: torch.dtype) -> None:
+    zero, p = torch.zeros(4, 3, 16, dtype=dtype), noise((16,), dtype)
+    for error in (relative_l2, relative_l2_channels, relative_h1):
+        assert float(error(p, zero).min()) > 1e12
+        assert bool(torch.isfinite(error(p, zero)).all())
+        assert float(error(zero, zero).abs().max()) == 0
+
+
+def test_a_perfect_prediction_has_a_finite_gradient(dtype: torch.dtype) -> None:
+    y = noise((16,), dtype)
+    for error in (relative_l2, relative_l2_channels, relative_h1):
+        p = y.clone().requires_grad_()
+        error(p, y).sum().backward()
+        assert p.grad is not None and torch.equal(p.grad, torch.zeros_like(p))
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_precision_fields_are_measured_in_single_precision(half: torch.dtype) -> None:
+    y, p = 300 * noise((64,), torch.float32), 300 * noise((64,), torch.float32, seed=1)  # squares overflow float16
+    for error in (relative_l2, relative_l2_channels, relative_h1):
+        assert error(p.to(half), y.to(half)).dtype == torch.float32
+        assert torch.allclose(error(p.to(half), y.to(half)), error(p, y), rtol=0.02)
+
+
+def test_nothing_is_broadcast() -> None:
+    y = noise((16,), torch.float32)
+    for error in (relative_l2, relative_l2_channels, relative_h1, error_spectrum):
+        for other in (y[:1], y[:, :1], y[..., :1]):
+            with pytest.raises(FieldError, match="nothing is broadcast"):
+                error(other, y)
+
+
+@over_shapes
+def test_the_h1_error_is_that_of_the_analytic_derivative(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """``y = sin 2 pi x``, ``p = y + 0.1 sin 6 pi x``: gradients 2 pi and 0.1 * 6 pi, ratio 0.3 (L2: 0.1)."""
+    x = 2 * math.pi * points(shape, dtype=dtype)
+    y, e = torch.sin(x[0]), 0.1 * torch.sin(3 * x[0])
+    y, p = y.expand(1, 1, *shape), (y + e).expand(1, 1, *shape)
+    assert relative_h1(p, y).item() == pytest.approx(0.3, rel=1e-4)
+    assert relative_l2(p, y).item() == pytest.approx(0.1, rel=1e-4)
+    if len(shape) == 2:  # along a diagonal |K| is the length of the vector: 2 sqrt 2 against 1
+        diagonal = y + 0.1 * torch.sin(2 * x[0] + 2 * x[1])
+        assert relative_h1(diagonal, y).item() == pytest.approx(0.1 * 2 * math.sqrt(2), rel=1e-4)
+    assert relative_h1(p + 5, y).item() == pytest.approx(0.3, rel=1e-3)  # a seminorm: constants do not count
+
+
+# --- spectra
+
+
+@pytest.mark.parametrize("shape", [(16,), (17,), (33,)])
+def test_the_spectrum_sums_to_the_mean_square(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    field = noise(shape, dtype)
+    spectrum = energy_spectrum(field)
+    assert spectrum.shape == (shape[0] // 2 + 1,)
+    assert torch.allclose(spectrum.sum(), field.square().mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (13, 15), (12, 20)])
+def test_the_spectrum_of_a_resolved_field_sums_to_the_mean_square_in_two_dimensions(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    x = 2 * math.pi * points(shape, dtype=dtype)
+    field = (2 + torch.cos(x[0]) + torch.sin(3 * x[1] + 4 * x[0]) + 0.5 * torch.cos(2 * x[1]))[None, None]
+    expected = torch.tensor([4, 0.5, 0.125, 0, 0, 0.5], dtype=dtype)  # shell 5 holds (4, 3)
+    assert torch.allclose(energy_spectrum(field)[:6], expected, atol=1e-5)
+    assert torch.allclose(energy_spectrum(field).sum(), field.square().mean(), rtol=1e-5)
+
+
+def test_the_error_spectrum_is_the_spectrum_of_the_difference(dtype: torch.dtype) -> None:
+    y, p = noise((16,), dtype), noise((16,), dtype, seed=1)
+    assert torch.allclose(error_spectrum(p, y), energy_spectrum(p - y))
+
+
+# --- equivariance
+
+
+class Squares(nn.Module):
+    """Commutes with every shift by whole cells, and with no boost."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field + 0.2 * field.square()
+
+
+class Placed(nn.Module):
+    """Multiplies by the position: as far from equivariant as can be."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field * points(field.shape[2:], dtype=field.dtype).sum(dim=0)
+
+
+def smooth(dim: int, dtype: torch.dtype) -> Tensor:
+    x = 2 * math.pi * points([24] * dim, dtype=dtype)
+    return (torch.cos(x[0]) + 0.5 * torch.sin(2 * x[-1] + 1) + torch.cos(x[-1] - 2)).expand(3, 1, *[24] * dim)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_equivariance_error_is_zero_for_a_model_that_follows_and_large_for_one_that_does_not(
+    dim: int, dtype: torch.dtype
+) -> None:
+    group, field = Translation(dim), smooth(dim, dtype)
+    assert float(equivariance_error(Squares(), group, field).max()) < (1e-6 if dtype == torch.float32 else 1e-14)
+    assert float(equivariance_error(Placed(), group, field).min()) > 0.1
+    assert float(equivariance_error(Placed(), Trivial(dim), field).max()) == 0
+
+
+def test_a_solution_operator_with_a_drift_is_equivariant_only_with_its_own_horizon(dtype: torch.dtype) -> None:
+    """The exact flow of ``u_t + <u> u_x = 0``: shift by the mean times T. Boosts carry the output by v T."""
+    group, field = Galilean(1), smooth(1, dtype) + 0.2
+
+    def flow(u: Tensor) -> Tensor:
+        mean = u.flatten(1).mean(dim=1, keepdim=True)
+        return Translation(1).act(u, 0.7 * mean)
+
+    assert float(equivariance_error(flow, group, field, horizon=0.7).max()) < (2e-6 if dtype == torch.float32 else 1e-14)
+    assert float(equivariance_error(flow, group, field, horizon=0.0).max()) > 0.1
+    assert float(equivariance_error(flow, group, field, horizon=-0.7).max()) > 0.1  # the sign in the paper's appendix
+
+
+def test_a_foreign_model_must_say_its_horizon_where_there_are_boosts() -> None:
+    field = smooth(1, torch.float32)
+    with pytest.raises(ValueError, match="say horizon=T"):
+        equivariance_error(Squares(), Galilean(1), field)
+    equivariance_error(Squares(), Translation(1), field)
+    equivariance_error(Squares(), Euclidean(), smooth(2, torch.float32))
+    model = PACE(Squares(), Galilean(1), AnalyticFrame(Galilean(1)), 0.4)
+    assert float(equivariance_error(model, Galilean(1), field).max()) < 1e-5
+    assert float(equivariance_error(model, Galilean(1), field, horizon=0.0).max()) > 0.01
+
+
+def test_the_elements_can_be_given_and_are_otherwise_the_same_for_the_same_seed() -> None:
+    group, field = Translation(1), smooth(1, torch.float64)
+    assert float(equivariance_error(Placed(), group, field, xi=torch.zeros(3, 1)).max()) < 1e-14
+    first, again = (equivariance_error(Placed(), group, field, seed=3) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, equivariance_error(Placed(), group, field, seed=4))
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_a_half_precision_field_is_moved_by_single_precision_elements(half: torch.dtype) -> None:
+    error = equivariance_error(Squares(), Galilean(1), smooth(1, half), horizon=0.0)
+    assert error.dtype == torch.float32 and bool(torch.isfinite(error).all())
+    shifted = equivariance_error(Squares(), Translation(1), smooth(1, half))
+    assert float(shifted.max()) < 4 * torch.finfo(half).eps
+
+
+def test_no_gradient_is_kept() -> None:
+    model = nn.Conv1d(1, 1, 1)
+    assert not equivariance_error(model, Translation(1), smooth(1, torch.float32)).requires_grad
+
+
+# --- frames
+
+
+@pytest.mark.parametrize("name", list(GROUPS))
+def test_frame_errors_are_taken_to_the_nearest_image(name: str) -> None:
+    group = GROUPS[name]()
+    true = random_elements(group, 7, 0)
+    periods = torch.tensor([0.0 if math.isinf(p) else p for p in group.periods], dtype=torch.float64)
+    turned = frame_error(group, true + 3 * periods + 0.01, true)
+    assert turned.shape == (7, group.size)
+    assert torch.allclose(turned, torch.full_like(turned, 0.01), atol=1e-9)
+    wrapped = frame_error(group, true - 0.99 * periods, true)
+    assert torch.allclose(wrapped, (0.01 * periods).expand(7, group.size), atol=1e-9)
+
+
+def test_a_wrong_velocity_is_not_wrapped_away() -> None:
+    error = frame_error(Galilean(1), torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 0.0]]))
+    assert error.tolist() == [[0.0, 2.0]]
+
+
+def test_random_elements_fill_the_whole_group() -> None:
+    group = Euclidean()
+    xi = random_elements(group, 2000, 0)
+    top = xi.abs().amax(dim=0)
+    assert torch.allclose(top, torch.tensor([0.5, 0.5, math.pi], dtype=torch.float64), rtol=0.01)
+    assert float(xi.mean(dim=0).abs().max()) < 0.1
