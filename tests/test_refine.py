@@ -102,6 +102,7 @@ def test_no_sample_ever_ends_at_a_higher_energy_than_it_began(seed: int, spoiled
     assert bool((result.energy_after[usable] <= start[usable]).all())
     assert torch.equal(end[usable], result.energy_after[usable])  # the frame that is returned has it
     assert torch.equal(result.xi[:, 2:], xi[:, 2:])  # velocities are measured, never refined
+    assert float(result.xi[:, :2].abs().max()) <= 0.5
 
 
 def careless_descent(energy: Energy, field: Tensor, xi: Tensor) -> Tensor:
@@ -254,11 +255,21 @@ def test_the_trivial_group_has_nothing_to_refine(refiner: Refiner) -> None:
     assert torch.equal(result.energy_after, torch.zeros(3))
 
 
-@over_refiners
+def test_more_steps_of_adam_never_give_a_worse_frame() -> None:
+    """The best frame on the way counts, not the last: with a large rate the last one is often worse."""
+    group = Galilean(2)
+    energy, xi, field = WildEnergy(group, 5), random_elements(group, 16, 5), torch.zeros(16, 1, 4, 4, dtype=torch.float64)
+    after = torch.stack([AdamRefiner(steps=n, rate=0.1)(energy, field, xi).energy_after for n in range(12)])
+    assert bool((after.diff(dim=0) <= 0).all())
+    assert bool((after.diff(dim=0) == 0).any()) and bool((after[-1] < after[0]).all())
+
+
+@pytest.mark.parametrize("refiner", [*REFINERS, GaussNewton(tolerance=1e-2)], ids=repr)
 def test_a_batch_is_a_loop_over_its_samples(refiner: Refiner) -> None:
     group = Galilean(2)
     field, _ = moved(group, torch.float64)
-    field[0] = waves(group, torch.float64)[0]  # one sample that is finished at once
+    slightly = group.identity(6, dtype=torch.float64) + 0.05
+    field[:2] = group.act(waves(group, torch.float64), slightly)[:2]  # samples that are finished earlier than the others
     model = PACE(nn.Identity(), group, TimidFrame(group))
     whole = model.refine(field, refiner)
     alone = [model.refine(field[i : i + 1], refiner) for i in range(len(field))]

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from pacefno import durable
 from pacefno.durable import remove_stale_temporaries, sha256_of, temporary_sibling, write_text_atomically
+from pacefno.lock import FolderInUseError, FolderLock
 from pacefno.training import store
-from pacefno.training.lock import RunInUseError, RunLock
 from pacefno.training.manifest import MANIFEST, manifest_of
 from pacefno.training.store import (
     Checkpoint,
@@ -835,7 +835,7 @@ def held_by_a_child(folder: Path) -> Iterator[int]:
     if pid == 0:
         try:
             signal.alarm(20)
-            with RunLock(folder):
+            with FolderLock(folder):
                 os.write(started, b"x")
                 signal.pause()
         finally:
@@ -854,15 +854,15 @@ def held_by_a_child(folder: Path) -> Iterator[int]:
 
 def test_a_second_process_is_refused_and_told_who_holds_the_run(tmp_path: Path) -> None:
     with held_by_a_child(tmp_path / "run") as pid:
-        with pytest.raises(RunInUseError, match=f"in use by process {pid} on this machine: wait for it, stop it"):
-            RunLock(tmp_path / "run").__enter__()
+        with pytest.raises(FolderInUseError, match=f"in use by process {pid} on this machine: wait for it, stop it"):
+            FolderLock(tmp_path / "run").__enter__()
         assert json.loads((tmp_path / "run" / "run.lock").read_text())["pid"] == pid
 
 
 def test_a_lock_that_does_not_exclude_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "O_EXCL", 0)
-    with RunLock(tmp_path), pytest.raises(pytest.fail.Exception), pytest.raises(RunInUseError):
-        RunLock(tmp_path).__enter__()
+    with FolderLock(tmp_path), pytest.raises(pytest.fail.Exception), pytest.raises(FolderInUseError):
+        FolderLock(tmp_path).__enter__()
 
 
 @pytest.mark.parametrize("collected", [True, False])
@@ -873,64 +873,64 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path, collected: b
             os.waitpid(pid, 0)
         else:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, but its number is still there
-        with RunLock(tmp_path):
+        with FolderLock(tmp_path):
             assert json.loads((tmp_path / "run.lock").read_text())["pid"] == os.getpid()
     assert not list(tmp_path.iterdir())
 
 
 def test_the_lock_is_released_after_an_exception_and_can_be_taken_again(tmp_path: Path) -> None:
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), RunLock(tmp_path):
+        with pytest.raises(ZeroDivisionError), FolderLock(tmp_path):
             raise ZeroDivisionError
         assert not list(tmp_path.iterdir())
 
 
 def test_one_process_cannot_lock_twice(tmp_path: Path) -> None:
-    with RunLock(tmp_path) as lock:
-        for second in (lock, RunLock(tmp_path)):
-            with pytest.raises(RunInUseError):
+    with FolderLock(tmp_path) as lock:
+        for second in (lock, FolderLock(tmp_path)):
+            with pytest.raises(FolderInUseError):
                 second.__enter__()
         assert (tmp_path / "run.lock").exists()
     assert not (tmp_path / "run.lock").exists()
 
 
 def test_a_forked_worker_does_not_release_its_parents_lock(tmp_path: Path) -> None:
-    with RunLock(tmp_path) as lock:
+    with FolderLock(tmp_path) as lock:
         assert forked(lambda: lock.__exit__(None, None, None)) == 0
         assert (tmp_path / "run.lock").exists()
 
 
 def test_a_lock_that_somebody_replaced_is_not_deleted(tmp_path: Path) -> None:
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         (tmp_path / "run.lock").write_text("somebody else's")
     assert (tmp_path / "run.lock").exists()
 
 
 def write_lock(folder: Path, **changes: Any) -> None:
-    with RunLock(folder):
+    with FolderLock(folder):
         mine = json.loads((folder / "run.lock").read_text())
     (folder / "run.lock").write_text(json.dumps(mine | changes))
 
 
 def test_a_lock_from_another_machine_is_never_taken_over(tmp_path: Path) -> None:
     write_lock(tmp_path, host="elsewhere", pid=2**22 + 1)
-    with pytest.raises(RunInUseError, match=r"on elsewhere, and nobody can tell .* delete .*run\.lock"):
-        RunLock(tmp_path).__enter__()
+    with pytest.raises(FolderInUseError, match=r"on elsewhere, and nobody can tell .* delete .*run\.lock"):
+        FolderLock(tmp_path).__enter__()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells when a process began")
 def test_a_lock_whose_process_number_was_given_to_a_new_process_is_taken_over(tmp_path: Path) -> None:
     write_lock(tmp_path, born="another boot/1")
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         pass
 
 
 def test_an_unreadable_lock_blocks_for_a_minute_only(tmp_path: Path) -> None:
     (tmp_path / "run.lock").write_text("")
-    with pytest.raises(RunInUseError, match="try again in a minute"):
-        RunLock(tmp_path).__enter__()
+    with pytest.raises(FolderInUseError, match="try again in a minute"):
+        FolderLock(tmp_path).__enter__()
     os.utime(tmp_path / "run.lock", (time.time() - 61,) * 2)
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         pass
 
 
@@ -942,9 +942,9 @@ def start_contender(folder: Path, gate: tuple[int, int], results: int) -> int:
         os.close(gate[1])
         os.read(gate[0], 1)  # returns when the parent closes the other end
         try:
-            RunLock(folder).__enter__()
+            FolderLock(folder).__enter__()
             os.write(results, b"g")
-        except RunInUseError:
+        except FolderInUseError:
             os.write(results, b"b")
         signal.pause()
         os._exit(1)

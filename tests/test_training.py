@@ -15,11 +15,11 @@ import torch
 
 from pacefno.data import generate, open_dataset
 from pacefno.equations import problem_named
+from pacefno.lock import FolderInUseError, FolderLock
 from pacefno.training.batches import Batch, coarsen, epoch_batches
 from pacefno.training.config import ConfigError, LossSettings, ScheduleSettings, with_overrides
 from pacefno.training.evaluate import evaluate
 from pacefno.training.load import load, load_run
-from pacefno.training.lock import RunInUseError, RunLock
 from pacefno.training.loop import DivergenceError, Hooks, StopRequest
 from pacefno.training.models import MODELS, build_model
 from pacefno.training.presets import PRESETS, config_for
@@ -173,7 +173,7 @@ def test_a_run_folder_is_never_overwritten_or_shared(data: Path, tmp_path: Path)
     train(config, data, run)
     with pytest.raises(RunExistsError, match="--resume"):
         train(config, data, run)
-    with RunLock(tmp_path / "other"), pytest.raises(RunInUseError, match=str(os.getpid())):
+    with FolderLock(tmp_path / "other"), pytest.raises(FolderInUseError, match=str(os.getpid())):
         train(config, data, tmp_path / "other")
 
 

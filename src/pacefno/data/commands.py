@@ -16,6 +16,7 @@ from pacefno.data.progress import console_progress
 from pacefno.data.read import open_dataset
 from pacefno.data.show import draw_samples, draw_spectra, show
 from pacefno.equations import PROBLEMS, SolverError, problem_named
+from pacefno.lock import FolderInUseError
 
 data_app = typer.Typer(
     name="data",
@@ -47,7 +48,7 @@ def generate_command(
 
     Example: pacefno data generate burgers1d --preset smoke
     """
-    with plain_errors(DatasetError, SolverError):
+    with plain_errors(DatasetError, SolverError, FolderInUseError):
         chosen = problem_named(problem)
         folder = generate(chosen, preset, seed, root, stationary, workers, console_progress(Console(stderr=True)))
         typer.echo(f"{folder} is complete. Look at it with: pacefno data show {folder} --output samples.png")
@@ -63,7 +64,7 @@ def show_command(
 
     Example: pacefno data show datasets/burgers1d/smoke-seed42 --output samples.png
     """
-    with plain_errors(DatasetError, SolverError):
+    with plain_errors(DatasetError, SolverError, FolderInUseError):
         dataset = open_dataset(path)
         show(dataset, Console())
         for target, draw in ((output, draw_samples), (spectra, draw_spectra)):

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 from pacefno.data.errors import DatasetError
-from pacefno.data.lock import generating
 from pacefno.data.manifest import MANIFEST, Entry, Manifest, check_file, read_manifest, regular_size, write_manifest
 from pacefno.data.progress import Progress, Silent
 from pacefno.data.recipe import FORMAT, Recipe, recipe_of
@@ -16,6 +15,7 @@ from pacefno.data.shards import read_shard
 from pacefno.data.workers import Job, run_jobs
 from pacefno.durable import make_folder, remove, remove_stale_temporaries, sha256_of
 from pacefno.equations import Problem
+from pacefno.lock import FolderLock
 
 RESERVE = 50_000_000  # bytes that must stay free: a full disk harms more than this program
 
@@ -39,7 +39,7 @@ def generate(
     recipe = recipe_of(problem, preset, seed, stationary=stationary)
     folder = root / problem.name / recipe.folder_name
     try:
-        with generating(folder):
+        with FolderLock(folder):
             remove_stale_temporaries(folder)
             _generate(folder, problem, recipe, workers or os.cpu_count() or 1, progress or Silent())
     except OSError as error:

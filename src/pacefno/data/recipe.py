@@ -51,6 +51,7 @@ class Recipe(BaseModel):
     spacing: float
     horizon: float
     solver_step: float
+    solver_precision: Name
     coordinates: Names  # of the group, one per column of the stored generators
     train_range: Numbers
     ood_low: Numbers
@@ -123,6 +124,7 @@ def recipe_of(problem: Problem, preset: str, seed: int, *, stationary: bool) -> 
         spacing=problem.spacing,
         horizon=problem.horizon,
         solver_step=problem.step,
+        solver_precision=problem.precision,
         coordinates=problem.group.coordinates,
         train_range=problem.train_range,
         ood_low=problem.ood_low,

@@ -1,4 +1,4 @@
-"""The values of a shard: draw, centre, solve, move, and take every k-th point; all in float64 until the last line."""
+"""The values of a shard: draw, centre, solve, move, and take every k-th point; moved in float64 and stored in float32."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def _initial_states(problem: Problem, recipe: Recipe, split: str, indices: range
 
 def _solve(problem: Problem, states: Tensor, split: str, indices: range) -> dict[str, Tensor]:
     try:
-        inputs, targets = problem.solve(states)
+        inputs, targets = problem.solve(states.to(getattr(torch, problem.precision)))
     except SolverError as error:
         raise SolverError(_blame(problem, states, split, indices)) from error
-    return {"input": inputs, "target": targets}
+    return {"input": inputs.double(), "target": targets.double()}
 
 
 def _blame(problem: Problem, states: Tensor, split: str, indices: range) -> str:

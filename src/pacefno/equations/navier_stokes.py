@@ -91,6 +91,7 @@ def _problem(name: str, title: str, nu: float, spacing: float, step: float, comp
         frames_in=10,
         frames_out=20,
         exact_group=False,
+        precision="float64" if compact else "float32",
         paper=PAPER,
     )
 

@@ -39,6 +39,7 @@ class Problem:
     frames_in: int = 1
     frames_out: int = 1
     exact_group: bool = True  # False where the group is only nearly a symmetry: targets are then re-solved too
+    precision: str = "float64"  # in which datasets are solved; float32 where that is well below the error of the step
     in_tables: bool = True  # False for a twin made for demos and tests
     per_channel: bool = False  # errors averaged over channels instead of pooled
     paper: dict[str, tuple[float, float]] = field(default_factory=dict)  # model -> (ID, OOD) errors it reports

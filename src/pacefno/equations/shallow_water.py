@@ -80,6 +80,7 @@ def shallow_water() -> Problem:
         train_range=(0.15, 0.15, 0.2, 0.2),
         ood_low=(0.15, 0.15, 0.2, 0.2),
         ood_high=(0.5, 0.5, 1.0, 1.0),
+        precision="float32",
         per_channel=True,
         paper={
             "fno": (0.0827, 0.7260),

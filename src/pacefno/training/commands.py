@@ -15,9 +15,9 @@ from pacefno.data import DatasetError, generate, open_dataset
 from pacefno.data.progress import console_progress
 from pacefno.data.recipe import recipe_of
 from pacefno.equations import PROBLEMS, SolverError, problem_named
+from pacefno.lock import FolderInUseError
 from pacefno.training.config import RunConfig, with_overrides
 from pacefno.training.evaluate import evaluate
-from pacefno.training.lock import RunInUseError
 from pacefno.training.loop import DivergenceError, StopRequest
 from pacefno.training.models import MODELS, model_named
 from pacefno.training.predict import predict_file
@@ -27,7 +27,7 @@ from pacefno.training.run import DEFAULT_RUNS, RunExistsError, is_finished, run_
 from pacefno.training.store import CheckpointError
 
 DEFAULT_DATA = Path("datasets")
-FAILURES = (DatasetError, SolverError, CheckpointError, RunInUseError, RunExistsError)
+FAILURES = (DatasetError, SolverError, CheckpointError, FolderInUseError, RunExistsError)
 TRAINABLE = [name for name, spec in MODELS.items() if spec.trained_as is None]
 Problem = Annotated[str, typer.Argument(help=f"Which equation: {', '.join(PROBLEMS)}.", show_default=False)]
 

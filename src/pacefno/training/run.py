@@ -15,8 +15,8 @@ from lightning_fabric import Fabric
 from pacefno.data import Dataset, channel_statistics, open_dataset
 from pacefno.durable import remove_stale_temporaries, write_text_atomically
 from pacefno.equations import problem_named
+from pacefno.lock import FolderLock
 from pacefno.training.config import RunConfig
-from pacefno.training.lock import RunLock
 from pacefno.training.log import write_metric_log
 from pacefno.training.loop import Hooks, Trainer
 from pacefno.training.models import build_model, model_named
@@ -109,7 +109,7 @@ def _locked(fabric: Fabric, run: Path) -> Iterator[None]:
     if not fabric.is_global_zero:
         yield
         return
-    with RunLock(run):
+    with FolderLock(run):
         remove_stale_temporaries(run)  # what a killed process left half written
         yield
 

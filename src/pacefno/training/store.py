@@ -2,7 +2,7 @@
 
 ``manifest.json`` is written last and lists every other file, so a folder is a checkpoint exactly when its manifest
 verifies. Nothing here unpickles: opening a checkpoint of unknown origin runs no code. One process writes at a time
-(:class:`pacefno.training.lock.RunLock`); readers need no lock.
+(:class:`pacefno.lock.FolderLock`); readers need no lock.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pacefno.studies.results import ResultsError, Row, key_of, read_results, res
 from pacefno.training.models import MODELS, ModelSpec
 
 PREFERRED = ("paper", "standard", "quick", "smoke")  # without --preset, the first of these that has rows is shown
-ROUNDED_SMALL = 1e-3  # below it four decimals say nothing
+SMALL, TINY = 1e-2, 1e-3
 
 
 @final
@@ -38,7 +38,9 @@ class Statistic:
 
     @property
     def _form(self) -> str:
-        return "{:.1e}" if 0 < abs(self.mean) < ROUNDED_SMALL else "{:.4f}"
+        """Four decimals, five for small numbers, powers of ten for tiny ones."""
+        size = abs(self.mean)
+        return "{:.1e}" if 0 < size < TINY else "{:.5f}" if 0 < size < SMALL else "{:.4f}"
 
 
 def statistic(rows: Sequence[Row], key: str) -> Statistic | None:

@@ -60,7 +60,7 @@ def _parameters(line: Line) -> Cell:
 def _seconds(key: str) -> Callable[[Line], Cell]:
     def cell(line: Line) -> Cell:
         value = statistic(line.rows, key)
-        return Cell("–" if value is None else f"{value.mean:.0f}" if value.mean >= 10 else f"{value.mean:.2g}")
+        return Cell("–" if value is None else f"{value.mean:.0f}" if value.mean >= 10 else f"{value.mean:.2f}")
 
     return cell
 
@@ -71,7 +71,7 @@ COLUMNS = (
     Column("paper ID", "what the paper reports", reported(0), "paper"),
     Column(
         "OOD",
-        "the same samples moved beyond the training range, on the finer grid; the lowest is bold (the true frame does not compete)",
+        "the same samples moved beyond the training range, on the finer grid; lowest in bold (the true frame does not compete)",
         measured("ood_error"),
     ),
     Column("paper OOD", "what the paper reports", reported(1), "paper"),

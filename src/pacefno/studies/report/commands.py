@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pacefno.console import FAILED, plain_errors
+from pacefno.console import FAILED, plain_errors, say
 from pacefno.studies.report.collect import Tables, collect
 from pacefno.studies.report.documents import stale_tables, update_tables
 from pacefno.studies.report.write import write_report
@@ -68,8 +68,9 @@ def report_command(
                 )
                 raise typer.Exit(FAILED)
             return
-        with Console(stderr=True).status("making the report") as status:
-            page = write_report(tables, output, runs, data, status.update)
+        console = Console(stderr=True)
+        with console.status("making the report") as status:
+            page = write_report(tables, output, runs, data, status.update if console.is_terminal else say)
         typer.echo(f"{page} is complete: open it in a browser. Tables and figures are beside it in {output}.")
 
 

@@ -67,7 +67,7 @@ def _headline(table: Table, pace: Line) -> str:
     ]
     text = f"{pace.title} has an OOD error of {pace.of('ood_error')}"
     text += f": {' and '.join(parts)}." if parts else "."
-    if pace.paper:
+    if pace.paper and table.problem.in_tables:
         text += f" The paper reports {pace.paper[1]:.4f}, so ours is {_times(own / pace.paper[1])}."
     return text
 
@@ -106,7 +106,7 @@ def _canonical(pace: Line) -> str:
     if not math.isfinite(ratio):
         return ""
     verdict = "moving the input costs nothing" if ratio <= 1.01 else f"moving the input costs {ratio - 1:.0%}"
-    return f"Measured in the canonical frame, {pace.title}'s OOD error is {ratio:.3f} times its ID error on the same grid: {verdict}."
+    return f"In the canonical frame, {pace.title}'s OOD error is {ratio:.3f} times its ID error on the same grid: {verdict}."
 
 
 def _norm(table: Table, pace: Line) -> str:
@@ -115,8 +115,9 @@ def _norm(table: Table, pace: Line) -> str:
     if group.size == group.spatial or not ood < INFLATED * fine:
         return ""
     return (
-        f"The OOD error ({ood:.4f}) lies below the ID error on the same grid ({fine:.4f}) only because a boost makes the "
-        "field that the error is divided by larger: compare models in that column, and OOD with ID in the canonical one."
+        f"The OOD error ({pace.of('ood_error')}) lies below the ID error on the same grid ({pace.of('id_error_fine')}) "
+        "because a boost enlarges the field that the error is divided by: compare models in that column, "
+        "and OOD with ID in the canonical one."
     )
 
 
@@ -139,7 +140,7 @@ def _cnn(table: Table, pace: Line) -> str:
 def _calibration(table: Table) -> str:
     """Whether our data are as hard as the paper's, judged by the plain FNO."""
     fno = table.line("fno")
-    if fno is None or fno.paper is None or not math.isfinite(fno.mean("id_error")):
+    if fno is None or fno.paper is None or not table.problem.in_tables or not math.isfinite(fno.mean("id_error")):
         return ""
     ratio = fno.mean("id_error") / fno.paper[0]
     text = f"Plain FNO's ID error is {_number(ratio)} times the paper's ({fno.of('id_error')} against {fno.paper[0]:.4f})"

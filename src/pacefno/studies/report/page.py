@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from dataclasses import dataclass, field
 from typing import final
 
@@ -12,11 +13,13 @@ from markupsafe import Markup, escape
 
 from pacefno.studies.report.collect import Table
 from pacefno.studies.report.columns import COLUMNS, Cell
+from pacefno.studies.report.figures.style import DPI
 from pacefno.studies.report.findings import UNTRAINED, against, findings
 from pacefno.studies.report.settings import Setting, differences, grids, physics
 from pacefno.studies.report.tables import caption, cells_of, power_of_ten
 
 PACKAGE = "pacefno.studies.report"
+READABLE = 76  # pixels of the page for an inch of figure, at least
 
 
 @final
@@ -37,6 +40,11 @@ class Picture:
     def size(self) -> tuple[int, int]:
         """Width and height in pixels, from the header of the PNG, so that the page does not jump while it loads."""
         return int.from_bytes(self.png[16:20], "big"), int.from_bytes(self.png[20:24], "big")
+
+    @property
+    def readable(self) -> int:
+        """The width on the page below which its letters become too small: narrower screens scroll."""
+        return self.size[0] * READABLE // DPI
 
 
 @final
@@ -88,7 +96,7 @@ class Section:
         moves = [(name, f"±{inside:.3g}", f"{low:.3g} to {high:.3g}") for name, inside, low, high in ranges]
         return [
             ("equation", f"{type(problem.equation).__name__}, {physics(problem)}"),
-            ("symmetry", f"{problem.group.name} group: {', '.join(problem.group.coordinates)}"),
+            ("symmetry", f"{problem.group.name.capitalize()} group: {', '.join(problem.group.coordinates)}"),
             ("seen in training", ", ".join(f"{name} {inside}" for name, inside, _ in moves)),
             ("tested out of distribution", ", ".join(f"{name} {outside}" for name, _, outside in moves)),
             ("grid, ID → OOD", grids(problem, self.table.preset)),
@@ -120,6 +128,7 @@ def render_page(sections: list[Section], overview: Picture) -> str:
         loader=PackageLoader(PACKAGE, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = cell_markup
+    environment.filters["code"] = code_markup
     template = environment.get_template("template.html")
     return template.render(sections=sections, overview=overview, columns=COLUMNS, versions=_versions(sections))
 
@@ -132,6 +141,11 @@ def cell_markup(cell: Cell) -> Markup:
     if cell.value.std is not None and math.isfinite(cell.value.std):
         mean += Markup(' <span class="spread">± {}</span>').format(_number(cell.value.std_text))
     return Markup("<strong>{}</strong>").format(mean) if cell.bold else mean
+
+
+def code_markup(text: str) -> Markup:
+    """Commands between backticks in the type of commands."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _number(text: str) -> Markup:

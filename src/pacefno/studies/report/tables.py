@@ -74,8 +74,8 @@ def _grid(head: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row: list[str]) -> str:
-        first, *rest = (text.ljust(width) if i == 0 else text.rjust(width) for i, (text, width) in enumerate(zip(row, widths, strict=False)))
-        return f"| {' | '.join([first, *rest])} |"
+        numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+        return f"| {' | '.join([row[0].ljust(widths[0]), *numbers])} |"
 
     rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:]), ""])
     return "\n".join([line(head), rule, *map(line, rows)])

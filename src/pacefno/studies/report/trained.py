@@ -23,7 +23,8 @@ from pacefno.training.evaluate import predict_split
 from pacefno.training.load import load_run
 from pacefno.training.models import ModelSpec, model_named
 from pacefno.training.presets import config_for, trained_row
-from pacefno.training.run import is_finished, run_folder
+from pacefno.training.run import run_folder
+from pacefno.training.store import CheckpointError
 
 FEW = 20  # samples behind the figures
 
@@ -86,8 +87,8 @@ def find_trained(table: Table, runs: Path, data: Path) -> Trained | str:
         return f"no trained models in {runs}: {make} trains them"
     try:
         dataset = open_dataset(dataset_folder(data, problem.name, preset, DATA_SEED), verify=False)
-    except DatasetError:
-        return f"no dataset in {data}: {make}, or `pacefno data generate {problem.name} --preset {preset}`, makes it"
+    except DatasetError as error:
+        return f"there is no dataset to use ({error}): `pacefno data generate {problem.name} --preset {preset}` makes it"
     return Trained(problem, seed, dataset, found[seed])
 
 
@@ -97,9 +98,17 @@ def _finished(table: Table, runs: Path, seed: int) -> dict[str, Path]:
         if line.spec is None or seed not in line.seeds:
             continue
         folder = run_folder(runs, config_for(table.problem.name, trained_row(line.model), table.preset, seed))
-        if is_finished(folder):
+        if _is_usable(folder, line.model):
             folders[line.model] = folder
     return folders
+
+
+def _is_usable(run: Path, model: str) -> bool:
+    """Whether this version can load a finished training: one of an older version may be of another shape."""
+    try:
+        return load_run(run, model).finished
+    except CheckpointError:
+        return False
 
 
 def few_samples(dataset: Dataset, split: str, count: int = FEW) -> Samples:

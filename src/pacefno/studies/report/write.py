@@ -59,7 +59,9 @@ def draw_all(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Drawi
     else:
         missing = [line.title for line in table.lines if line.model not in trained.runs]
         if missing:
-            notes.append(f"Not in the figures, because {runs} has no finished training of them: {', '.join(missing)}.")
+            notes.append(
+                f"Not in the figures, because {runs} has no finished training of them that can be loaded: {', '.join(missing)}."
+            )
         drawings += draw_trained(trained, say)
     logs = training_logs(table, runs)
     if logs:
@@ -75,7 +77,7 @@ def draw_trained(trained: Trained, say: Say) -> list[Drawing]:
     drawings = draw_predictions(problem, trained.moved, found)
     pace = next((one for one in found if one.name == "pace"), None)
     if pace is not None:
-        drawings.append(draw_canonical(problem, trained.moved, pace))
+        drawings.append(draw_canonical(problem, trained.plain, trained.moved, pace))
     sweeps = {}
     for row in trained.rows():
         say(f"{problem.title}: error against the size of the motion, {row.name}")

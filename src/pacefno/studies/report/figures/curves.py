@@ -16,6 +16,7 @@ from pacefno.studies.report.figures.style import (
     INK,
     Drawing,
     Grid,
+    decimal_ticks,
     label,
     legend_below,
     line_look,
@@ -28,7 +29,7 @@ from pacefno.studies.report.sweep import training_share
 from pacefno.studies.report.trained import Prediction
 
 SHADE = "#E9F1F7"
-ROUND_OFF = 1e-14  # energy of float32 noise
+DEEPEST = 1e-11  # energy, relative to the largest, below which float32 holds nothing but noise
 Records = list[dict[str, Any]]
 
 
@@ -49,12 +50,13 @@ def draw_training(problem: Problem, logs: dict[str, list[Records]]) -> Drawing:
                 look = line_look(model) | {"alpha": 0.85, "linewidth": 0.8 * style_of(model).width}
                 axis.plot(*zip(*known, strict=True), **look) if known else None
         axis.set_yscale("log")
+        decimal_ticks(axis.yaxis)
         axis.set_xlim(left=0)
         tidy(axis)
         label(axis, x="epoch", title=title)
     label(left, y="relative L2 error")
     shade = [Patch(color=SHADE, label="epochs on the coarse grid")] if coarse else []
-    legend_below(figure, [*model_handles(list(logs)), *shade])  # type: ignore[list-item]
+    legend_below(figure, [*model_handles(list(logs)), *shade])
     caption = "Training and validation error (validation: samples in the canonical frame, on the full training grid)"
     return Drawing(f"{problem.name}-training", f"{caption}; one line per seed.", figure)
 
@@ -68,7 +70,7 @@ def _coarse_epochs(log: Records) -> int:
 
 def draw_sweep(problem: Problem, sweeps: dict[str, tuple[Tensor, Tensor]]) -> Drawing:
     """Mean error of samples moved by a growing share of the largest OOD motion."""
-    figure = new_figure(7.4, 4.6)
+    figure = new_figure(9.0, 5.0)
     axis = figure.subplots()
     every, some = training_share(problem)
     axis.axvspan(0, every, color=SHADE, zorder=0)
@@ -78,12 +80,13 @@ def draw_sweep(problem: Problem, sweeps: dict[str, tuple[Tensor, Tensor]]) -> Dr
         style = style_of(model)
         axis.plot(fractions, errors.mean(dim=1), marker=style.marker, markersize=4, **line_look(model))
     axis.set_yscale("log")
+    decimal_ticks(axis.yaxis)
     axis.set_xlim(0, 1)
     tidy(axis)
     far = ", ".join(f"{name} {value:.3g}" for name, value in zip(problem.group.coordinates, problem.ood_high, strict=True))
     label(axis, x=f"size of the motion (1: {far})", y="relative L2 error, canonical frame")
     inside = [Patch(color=SHADE, label="inside the training range")]
-    legend_below(figure, [*_with_markers(list(sweeps)), *inside])  # type: ignore[list-item]
+    legend_below(figure, [*_with_markers(list(sweeps)), *inside])
     caption = (
         "Error against the size of the motion, measured after the motion is removed from prediction and target. Shaded: the "
         "range that models with augmentation saw in training"
@@ -102,7 +105,7 @@ def _with_markers(models: list[str]) -> list[Line2D]:
 def draw_spectra(problem: Problem, target: Tensor, found: list[Prediction]) -> Drawing:
     """Energy of the target and of every model's error, per physical channel."""
     channels = problem.equation.channels
-    figure = new_figure(max(7.4, 3.6 * len(channels)), 4.6)
+    figure = new_figure(9.0 if len(channels) < 3 else 10.5, 5.0)
     axes: Grid = figure.subplots(1, len(channels), squeeze=False, sharey=True)[0]
     for i, (axis, channel) in enumerate(zip(axes, channels, strict=True)):
         own = slice(i, None, len(channels))  # every frame of this channel
@@ -112,8 +115,10 @@ def draw_spectra(problem: Problem, target: Tensor, found: list[Prediction]) -> D
         _nyquist(axis, target.shape[2] // (2 * problem.coarsening))
         axis.set_xscale("log")
         axis.set_yscale("log")
+        axis.set_xlim(1, target.shape[2] // 2)
         tidy(axis)
         label(axis, x="wavenumber k", title=channel if len(channels) > 1 else "")
+    axes[0].set_ylim(bottom=DEEPEST * axes[0].get_ylim()[1])
     label(axes[0], y="energy")
     handles = [Line2D([], [], color=FAINT, linewidth=5, alpha=0.5, label="target"), *model_handles([one.name for one in found])]
     legend_below(figure, handles)
@@ -123,7 +128,7 @@ def draw_spectra(problem: Problem, target: Tensor, found: list[Prediction]) -> D
 
 def _spectrum(axis: Axes, field: Tensor, look: dict[str, Any]) -> None:
     energy = energy_spectrum(field)
-    axis.plot(range(1, len(energy)), energy[1:].clamp_min(ROUND_OFF), **look)
+    axis.plot(range(1, len(energy)), energy[1:], **look)
 
 
 def _nyquist(axis: Axes, k: int) -> None:

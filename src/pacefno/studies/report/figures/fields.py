@@ -48,16 +48,25 @@ def draw_line(axis: Axes, field: Tensor, look: dict[str, Any]) -> None:
     tidy(axis)
 
 
-def draw_image(axis: Axes, field: Tensor, scale: float, centre: float = 0.0) -> Any:
-    """A field in diverging colours about ``centre``, from ``-scale`` to ``scale``; x runs right and y up."""
+def draw_image(axis: Axes, field: Tensor, scale: float) -> Any:
+    """A field in diverging colours from ``-scale`` to ``scale``; x runs right and y up."""
     look: dict[str, Any] = {"vmin": -scale, "vmax": scale, "cmap": SIGNED, "interpolation": "nearest"}
-    image = axis.imshow((field - centre).T.numpy(), origin="lower", extent=(0, 1, 0, 1), **look)
+    image = axis.imshow(field.T.numpy(), origin="lower", extent=(0, 1, 0, 1), **look)
     axis.set_xticks([])
     axis.set_yticks([])
     for spine in axis.spines.values():
         spine.set_color(FAINT)
         spine.set_linewidth(0.6)
     return image
+
+
+def draw_deviation(axis: Axes, field: Tensor, scale: float) -> Any:
+    """The same for what a field has beside its mean, which is printed: a boost adds a constant that would drown the rest."""
+    mean = float(field.mean())
+    if abs(mean) > 0.05 * scale:
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+        axis.text(0.03, 0.03, f"mean {mean:+.2f}", transform=axis.transAxes, fontsize=7.5, bbox=box)
+    return draw_image(axis, field - mean, scale)
 
 
 def largest(*fields: Tensor) -> float:

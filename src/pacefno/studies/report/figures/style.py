@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from pacefno.training.models import MODELS
 
@@ -35,19 +39,20 @@ class Style:
     width: float = 1.6
 
 
+# Models that agree are drawn on each other: those below are wide and those above thin or broken, so that all show.
 STYLES: dict[str, Style] = {
-    "fno": Style(VERMILION, "-", "o"),
-    "fno-aug": Style(ORANGE, "-", "s"),
-    "fno-nogrid": Style(PURPLE, "-", "^"),
-    "fno-nogrid-centred": Style(PURPLE, "--", "v"),
-    "gfno": Style(SKY, "-", "D"),
-    "gfno-literal": Style(SKY, "--", "d"),
-    "pace": Style(BLUE, "-", "o", 2.4),
-    "pace-tta": Style(BLUE, "--", "s", 1.4),
-    "pace-oracle": Style(BLACK, ":", "*", 1.8),
-    "pace-free": Style(GREEN, "--", "P"),
-    "pace-cnn": Style(GREEN, "-", "X"),
-    "pace-analytic": Style(BLACK, "-.", "h", 1.2),
+    "fno": Style(VERMILION, "-", "o", 2.8),
+    "fno-aug": Style(ORANGE, "-", "s", 2.0),
+    "fno-nogrid": Style(PURPLE, "-", "^", 1.4),
+    "fno-nogrid-centred": Style(PURPLE, "--", "v", 1.4),
+    "gfno": Style(GREY, "-", "D", 2.0),
+    "gfno-literal": Style(GREY, "--", "d", 1.4),
+    "pace": Style(BLUE, "-", "o", 3.2),
+    "pace-tta": Style(SKY, "--", "s", 2.0),
+    "pace-oracle": Style(BLACK, ":", "*", 1.6),
+    "pace-free": Style(GREEN, "--", "P", 1.4),
+    "pace-cnn": Style(GREEN, "-", "X", 2.0),
+    "pace-analytic": Style(BLACK, "-.", "h", 1.0),
 }
 
 
@@ -69,14 +74,21 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def tidy(axis: Axes, *, grid: str | None = "both") -> None:
+def tidy(axis: Axes) -> None:
     """Two spines, small grey ticks, a faint grid behind the data."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(FAINT)
     axis.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK, which="both")
-    if grid:
-        axis.grid(True, axis=grid, color="#E4E7EB", linewidth=0.7)
-        axis.set_axisbelow(True)
+    axis.grid(True, color="#E4E7EB", linewidth=0.7)
+    axis.set_axisbelow(True)
+
+
+def decimal_ticks(axis: Axis) -> None:
+    """A logarithmic axis in plain decimals; where it spans less than two decades, 2 and 5 have numbers too."""
+    low, high = axis.get_view_interval()
+    few = high < 100 * low
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}" if few and f"{value:e}"[0] in "25" else ""))
 
 
 def label(axis: Axes, x: str = "", y: str = "", title: str = "") -> None:
@@ -85,13 +97,12 @@ def label(axis: Axes, x: str = "", y: str = "", title: str = "") -> None:
     if y:
         axis.set_ylabel(y, fontsize=9.5, color=INK)
     if title:
-        axis.set_title(title, fontsize=10, color=INK, loc="left", fontweight="semibold")
+        axis.set_title(title, fontsize=10, color=INK, loc="left", fontweight="bold")
 
 
-def legend_below(figure: Figure, handles: list[Line2D], columns: int = 3) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist], columns: int = 3) -> None:
     """One legend for the whole figure: lines that lie on each other cannot be labelled where they end."""
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False)
-    legend.set_in_layout(True)
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False)
 
 
 def model_handles(models: list[str]) -> list[Line2D]:
@@ -116,6 +127,7 @@ def save(drawing: Drawing, folder: Path) -> bytes:
     FigureCanvasAgg(drawing.figure)
     drawing.figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})
     (folder / f"{drawing.name}.png").write_bytes(buffer.getvalue())
+    drawing.figure.set_layout_engine("none")  # the places are found: finding them again takes longer than drawing
     FigureCanvasPdf(drawing.figure)
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
         drawing.figure.savefig(

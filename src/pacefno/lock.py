@@ -1,4 +1,4 @@
-"""One training per run folder: a lock file that says who holds it."""
+"""One writer per folder, be it a training or a generator: a lock file that says who holds it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LOCK_NAME: Final = "run.lock"
 UNREADABLE_FOR: Final = 60.0  # seconds; a lock without a holder is younger than that only while it is being written
 
 
-class RunInUseError(RuntimeError):
-    """Another process trains into this run folder; the message names it and says what to do."""
+class FolderInUseError(RuntimeError):
+    """Another process works in this folder; the message names it and says what to do."""
 
 
 @final
-class RunLock:
-    """Hold a run folder for this process: ``with RunLock(folder): ...``.
+class FolderLock:
+    """Hold a folder for this process: ``with FolderLock(folder): ...``.
 
     The file is created with ``O_EXCL``, so exactly one of several starters gets it. A lock whose process is dead on
     this machine is taken over; one from another machine never is, because from here nobody can tell.
@@ -34,12 +34,12 @@ class RunLock:
         self.path = folder / LOCK_NAME
         self._text: str | None = None
 
-    def __enter__(self) -> RunLock:
+    def __enter__(self) -> FolderLock:
         make_folder(self.path.parent)
         if self._text is not None:
-            raise RunInUseError(f"{self.path} is already held by this very RunLock: enter it once")
+            raise FolderInUseError(f"{self.path} is already held by this very FolderLock: enter it once")
         if not self._create() and not (self._remove_if_stale() and self._create()):
-            raise RunInUseError(self._refusal())
+            raise FolderInUseError(self._refusal())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
