@@ -448,6 +448,12 @@ def test_every_problem_can_be_drawn(name: str) -> None:
         FigureCanvasAgg(drawing.figure).draw()
 
 
+def test_a_preset_of_another_version_still_has_its_table(results: Path, tmp_path: Path) -> None:
+    merge_results(results, "burgers2d", [row("pace", 1, 0.5, preset="huge")])
+    answer = call(results, "--preset", "huge", "--output", tmp_path, "--runs", tmp_path / "no")
+    assert answer.exit_code == 0 and "0.5000" in (tmp_path / "tables" / "burgers2d.md").read_text()
+
+
 def test_training_curves_show_epochs_with_and_without_validation(tmp_path: Path) -> None:
     log = [
         {"epoch": e, "grid_stride": 2 if e < 3 else 1, "l2": 1 / e, "validation_error": 1 / e if e % 2 else None}

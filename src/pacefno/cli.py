@@ -1,4 +1,4 @@
-"""The command line: ``pacefno data | train | evaluate | predict | bench``."""
+"""The command line: ``pacefno data | train | evaluate | predict | bench | report``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import typer
 
 from pacefno.data.commands import data_app
 from pacefno.studies.commands import bench_command
+from pacefno.studies.report.commands import report_command
 from pacefno.training.commands import evaluate_command, predict_command, train_command
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
 app.command("bench")(bench_command)
+app.command("report")(report_command)
 
 
 def main() -> None:

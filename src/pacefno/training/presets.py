@@ -20,7 +20,7 @@ OPERATORS: dict[str, dict[str, Any]] = {
     "navier_stokes_literal": {"modes": 12, "width": 32},
 }
 
-ONE_DIMENSION = {"epochs": 150, "batch": 20, "rate": 4e-3, "coarse": 0.8, "coarse_stride": 4, "validate_every": 5}
+ONE_DIMENSION = {"epochs": 50, "batch": 20, "rate": 4e-3, "coarse": 0.8, "coarse_stride": 4, "validate_every": 5}
 TWO_DIMENSIONS = {"epochs": 40, "batch": 20, "rate": 4e-3, "coarse": 0.8, "coarse_stride": 2, "validate_every": 2}
 STANDARD: dict[str, Sections] = {
     name: {"operator": operator, "schedule": ONE_DIMENSION if problem_named(name).dim == 1 else TWO_DIMENSIONS}

@@ -110,7 +110,7 @@ class Section:
     def tile(self) -> Tile:
         problem = self.table.problem
         paper = problem.paper.get("pace")
-        reported = f"paper: {paper[1]:.4f}" if paper else ""
+        reported = f"paper: {paper[1]:.4f}" if paper and problem.in_tables else ""
         pace = self.table.line("pace")
         found = None if pace is None else pace.of("ood_error")
         if pace is None or found is None:

@@ -17,12 +17,12 @@ from pacefno.equations import Problem
 from pacefno.metrics import relative_l2
 from pacefno.pace import PACE
 from pacefno.studies.bench import DATA_SEED
-from pacefno.studies.report.collect import Table
+from pacefno.studies.report.collect import Line, Table
 from pacefno.training.commands import dataset_folder
 from pacefno.training.evaluate import predict_split
 from pacefno.training.load import load_run
 from pacefno.training.models import ModelSpec, model_named
-from pacefno.training.presets import config_for, trained_row
+from pacefno.training.presets import PRESETS, config_for, trained_row
 from pacefno.training.run import run_folder
 from pacefno.training.store import CheckpointError
 
@@ -95,12 +95,17 @@ def find_trained(table: Table, runs: Path, data: Path) -> Trained | str:
 def _finished(table: Table, runs: Path, seed: int) -> dict[str, Path]:
     folders = {}
     for line in table.lines:
-        if line.spec is None or seed not in line.seeds:
-            continue
-        folder = run_folder(runs, config_for(table.problem.name, trained_row(line.model), table.preset, seed))
-        if _is_usable(folder, line.model):
+        folder = training_of(table, line, seed, runs)
+        if folder is not None and _is_usable(folder, line.model):
             folders[line.model] = folder
     return folders
+
+
+def training_of(table: Table, line: Line, seed: int, runs: Path) -> Path | None:
+    """The folder of the training behind a row; None for a row or preset that this version does not know."""
+    if line.spec is None or seed not in line.seeds or table.preset not in PRESETS:
+        return None
+    return run_folder(runs, config_for(table.problem.name, trained_row(line.model), table.preset, seed))
 
 
 def _is_usable(run: Path, model: str) -> bool:

@@ -20,11 +20,9 @@ from pacefno.studies.report.figures import (
 from pacefno.studies.report.page import Picture, Section, render_page
 from pacefno.studies.report.sweep import cached_sweep
 from pacefno.studies.report.tables import latex_table, markdown_table
-from pacefno.studies.report.trained import Trained, find_trained, predictions
+from pacefno.studies.report.trained import Trained, find_trained, predictions, training_of
 from pacefno.training.log import read_metric_log
 from pacefno.training.models import MODELS
-from pacefno.training.presets import config_for
-from pacefno.training.run import run_folder
 
 PAGE = "report.html"
 Say = Callable[[str], None]
@@ -92,7 +90,8 @@ def training_logs(table: Table, runs: Path) -> dict[str, list[list[dict[str, obj
         if line.spec is None or line.spec.trained_as is not None:
             continue  # its curve is that of the row whose weights it uses
         for seed in line.seeds:
-            log = read_metric_log(run_folder(runs, config_for(table.problem.name, line.model, table.preset, seed)))
+            folder = training_of(table, line, seed, runs)
+            log = [] if folder is None else read_metric_log(folder)
             if log:
                 logs.setdefault(line.model, []).append(log)
     return {name: logs[name] for name in MODELS if name in logs}

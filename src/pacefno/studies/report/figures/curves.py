@@ -118,7 +118,8 @@ def draw_spectra(problem: Problem, target: Tensor, found: list[Prediction]) -> D
         axis.set_xlim(1, target.shape[2] // 2)
         tidy(axis)
         label(axis, x="wavenumber k", title=channel if len(channels) > 1 else "")
-    axes[0].set_ylim(bottom=DEEPEST * axes[0].get_ylim()[1])
+    low, high = axes[0].get_ylim()
+    axes[0].set_ylim(bottom=max(low, DEEPEST * high))
     label(axes[0], y="energy")
     handles = [Line2D([], [], color=FAINT, linewidth=5, alpha=0.5, label="target"), *model_handles([one.name for one in found])]
     legend_below(figure, handles)
@@ -134,4 +135,5 @@ def _spectrum(axis: Axes, field: Tensor, look: dict[str, Any]) -> None:
 def _nyquist(axis: Axes, k: int) -> None:
     axis.axvline(k, color=FAINT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     place: dict[str, Any] = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top", "rotation": 90}
-    axis.text(k, 0.98, "end of the training grid", fontsize=7.5, color=INK, **place)
+    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
+    axis.text(k, 0.98, "end of the training grid", fontsize=7.5, color=INK, bbox=box, **place)
