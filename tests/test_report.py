@@ -187,6 +187,14 @@ def test_a_baseline_is_better_equal_or_not_mentioned(ood: float, expected: str |
     assert expected is None or expected in sentences[0]
 
 
+def test_models_are_compared_on_the_seeds_that_both_have(tmp_path: Path) -> None:
+    pace = [row("pace", 1, 0.020), row("pace", 2, 0.060)]
+    sentences = ties(table_of(tmp_path, *pace, row("fno-nogrid-centred", 1, 0.030)))
+    assert sentences == []  # worse on the same seed, though better than the mean of two
+    (sentence,) = ties(table_of(tmp_path, *pace, row("fno-nogrid-centred", 1, 0.020)))
+    assert "matches" in sentence and "(seed 1)" in sentence
+
+
 def test_a_tie_needs_means_closer_than_the_seeds_scatter() -> None:
     pace, near, far = (
         statistic([row("x", i, mean + d) for i, d in enumerate((-0.01, 0.01))], "ood_error") for mean in (1, 1.01, 2)

@@ -78,6 +78,10 @@ class Line:
     def of(self, key: str) -> Statistic | None:
         return statistic(self.rows, key)
 
+    def at(self, seeds: Sequence[int]) -> Line:
+        """The same model with some of its seeds: two models are compared on those that both have."""
+        return Line(self.model, tuple(row for row in self.rows if row["seed"] in seeds), self.paper)
+
     def mean(self, key: str) -> float:
         """The mean of a column, NaN where nothing was measured: comparisons with it are then all false."""
         found = self.of(key)

@@ -25,7 +25,7 @@ def report_command(
         list[Path] | None,
         typer.Argument(
             help="Folders with PROBLEM.json files, as 'bench' makes them; with --update or --check also Markdown documents.",
-            metavar="[FOLDER]...",
+            metavar="FOLDER",
             show_default="results",
         ),
     ] = None,

@@ -24,21 +24,31 @@ def findings(table: Table) -> list[str]:
 def ties(table: Table) -> list[str]:
     """One sentence for every simple baseline that PACE does not beat, by more than the seeds scatter."""
     pace = table.line("pace")
-    own = None if pace is None else pace.of("ood_error")
-    if pace is None or own is None:
+    if pace is None:
         return []
-    sentences = []
-    for line in table.lines:
-        other = line.of("ood_error")
-        if line.spec is None or line.spec.frame not in SIMPLE_FRAMES or other is None:
-            continue
-        if other.mean < own.mean and not is_tie(own, other):
-            sentences.append(f"{line.title} is better than {pace.title} out of distribution: {other} against {own}.")
-        elif is_tie(own, other):
-            sentences.append(
-                f"{line.title} matches {pace.title} out of distribution: {other} against {own}, {_why_tie(own, other)}."
-            )
-    return sentences
+    simple = [line for line in table.lines if line.spec is not None and line.spec.frame in SIMPLE_FRAMES]
+    return [text for line in simple if (text := _tie(pace, line))]
+
+
+def _tie(pace: Line, line: Line) -> str:
+    seeds = sorted(set(pace.seeds) & set(line.seeds))
+    own, other = (one.at(seeds).of("ood_error") for one in (pace, line))
+    if own is None or other is None:
+        return ""
+    where = "" if seeds == pace.seeds else f" (seed {', '.join(map(str, seeds))})"
+    if is_tie(own, other):
+        return f"{line.title} matches {pace.title} out of distribution{where}: {other} against {own}, {_why_tie(own, other)}."
+    if other.mean < own.mean:
+        return f"{line.title} is better than {pace.title} out of distribution{where}: {other} against {own}."
+    return ""
+
+
+def _ratio(one: Line, other: Line | None) -> float:
+    """OOD error of one model over that of another, for the seeds that both have; NaN if there are none."""
+    if other is None:
+        return math.nan
+    seeds = sorted(set(one.seeds) & set(other.seeds))
+    return one.at(seeds).mean("ood_error") / other.at(seeds).mean("ood_error")
 
 
 def is_tie(a: Statistic, b: Statistic) -> bool:
@@ -122,8 +132,7 @@ def _norm(table: Table, pace: Line) -> str:
 
 
 def _oracle(table: Table, pace: Line) -> str:
-    oracle = table.line("pace-oracle")
-    ratio = math.nan if oracle is None else pace.mean("ood_error") / oracle.mean("ood_error")
+    ratio = _ratio(pace, table.line("pace-oracle"))
     if not math.isfinite(ratio):
         return ""
     gain = "nothing" if ratio <= 1.005 else f"{1 - 1 / ratio:.0%}"
@@ -134,8 +143,7 @@ def _oracle(table: Table, pace: Line) -> str:
 
 def _cnn(table: Table, pace: Line) -> str:
     cnn = table.line("pace-cnn")
-    ratio = math.nan if cnn is None else cnn.mean("ood_error") / pace.mean("ood_error")
-    if not math.isfinite(ratio) or cnn is None:
+    if cnn is None or not math.isfinite(ratio := _ratio(cnn, pace)):
         return ""
     return f"An ordinary convolutional estimator, as the paper describes it, gives {cnn.of('ood_error')}: {_times(ratio)}."
 
