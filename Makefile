@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check lint types bench clean
+.PHONY: help demo test check lint types bench problems tables clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them on shifted inputs (a few minutes)
-	$(BIN)/python -m pacefno.studies.demo
+	$(BIN)/pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42
+	$(BIN)/pacefno report runs/results --runs runs --data datasets --output report
 
 test: $(STAMP) lint types  ## everything that CI runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -29,6 +30,19 @@ bench: $(STAMP)  ## timings, as ratios in one run; leave the machine alone meanw
 	$(BIN)/python benchmarks/operators.py
 	$(BIN)/python benchmarks/pace.py
 	$(BIN)/python benchmarks/solvers.py
+
+PROBLEMS := burgers1d burgers2d shallow_water navier_stokes navier_stokes_literal
+problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 15 minutes)
+	mkdir -p docs/problems docs/figures
+	set -e; for p in $(PROBLEMS); do \
+	  $(BIN)/pacefno data generate $$p --preset standard; \
+	  COLUMNS=110 $(BIN)/pacefno data show datasets/$$p/standard-seed42 --output docs/figures/$$p-samples.png \
+	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
+	done
+
+tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
+	$(BIN)/pacefno report results --runs runs --data datasets --output report
+	$(BIN)/pacefno report results --update README.md docs/results.md
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) datasets runs report build dist

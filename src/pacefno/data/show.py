@@ -29,6 +29,7 @@ def show(dataset: Dataset, console: Console) -> None:
         console.print("stationary: the samples are not centred, so they carry no frame to compare with")
     else:
         console.print(_alignment(problem, loaded["test_id"], loaded["test_ood"]))
+    console.print(_dynamics(len(recipe.channels), loaded["test_id"], loaded["test_ood"]))
 
 
 def slice_residuals(problem: Problem, samples: Samples) -> Tensor:
@@ -90,6 +91,25 @@ def _alignment(problem: Problem, plain: Samples, moved: Samples) -> Table:
     rows = zip(problem.group.coordinates, slice_residuals(problem, plain), generator_errors(problem, moved), strict=True)
     for name, residual, error in rows:
         table.add_row(name, f"{float(residual):.1e}", f"{float(error):.1e}")
+    return table
+
+
+def last_frame_distance(channels: int, first: Tensor, second: Tensor) -> Tensor:
+    """Relative L2 distance of the last frames, ``(N,)``."""
+    a, b = (fields[:, -channels:].double().flatten(1) for fields in (first, second))
+    return (a - b).norm(dim=1) / b.norm(dim=1)
+
+
+def _dynamics(channels: int, plain: Samples, moved: Samples) -> Table:
+    """How much happens between input and target, and how far the flow is from commuting with the group."""
+    table = Table("last frame, relative L2", "mean", "greatest", title="Dynamics", title_justify="left")
+    rows = {"change from input to target": last_frame_distance(channels, plain.input, plain.target)}
+    if moved.resolved is not None:
+        rows["moved target against re-solved one (defect of the group)"] = last_frame_distance(
+            channels, moved.target, moved.resolved
+        )
+    for name, distance in rows.items():
+        table.add_row(name, f"{float(distance.mean()):.4f}", f"{float(distance.max()):.4f}")
     return table
 
 
