@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from types import TracebackType
 
@@ -11,15 +10,12 @@ from rich.live import Live
 from rich.table import Table
 
 from pacefno.console import say
-from pacefno.equations import Problem
 from pacefno.studies.bench import Task
 from pacefno.studies.results import Row
 from pacefno.training.loop import Hooks
-from pacefno.training.models import MODELS
+from pacefno.training.presets import config_for
 from pacefno.training.state import Progress
 
-COLUMNS = ("id_error", "id_error_fine", "ood_error", "ood_error_canonical", "equivariance_error")
-TITLES = ("ID", "ID, fine grid", "OOD", "OOD, canonical", "equivariance")
 LINE_EVERY = 30.0  # seconds between lines in a log file
 
 
@@ -73,8 +69,6 @@ class Board:
             say(f"{task.title}: done, {self._finished} of {self._todo} trainings{self._left()}")
 
     def _epochs(self, task: Task) -> int:
-        from pacefno.training.presets import config_for
-
         return config_for(task.problem, task.trained, task.preset, task.seed).schedule.epochs
 
     def _left(self) -> str:
@@ -98,30 +92,3 @@ class Board:
         for task, state in self._state.items():
             table.add_row(task.title, state, self._score[task])
         return table
-
-
-def result_table(problem: Problem, preset: str, rows: list[Row]) -> Table:
-    """The result of a problem as it stands: mean and standard deviation over the seeds, the paper's numbers beside."""
-    table = Table(title=f"{problem.title}, preset {preset}", title_justify="left")
-    table.add_column("model", no_wrap=True)
-    for title in (*TITLES, "paper ID", "paper OOD", "seeds"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for name in MODELS:
-        chosen = [row for row in rows if row["model"] == name and row["preset"] == preset]
-        if not chosen:
-            continue
-        paper = problem.paper.get(name)
-        reported = [f"{value:.4f}" for value in paper] if paper else ["", ""]
-        table.add_row(name, *[mean_and_spread(chosen, key) for key in COLUMNS], *reported, str(len(chosen)))
-    return table
-
-
-def mean_and_spread(rows: list[Row], key: str) -> str:
-    """``mean ± standard deviation`` over the seeds, or a dash where nothing was measured."""
-    values = [row[key] for row in rows if row.get(key) is not None]
-    if not values:
-        return "-"
-    mean = statistics.fmean(values)
-    form = "{:.1e}" if 0 < abs(mean) < 1e-3 else "{:.4f}"
-    text = form.format(mean)
-    return f"{text} ± {form.format(statistics.stdev(values))}" if len(values) > 1 else text

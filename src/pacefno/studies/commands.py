@@ -11,8 +11,9 @@ from rich.console import Console
 from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
 from pacefno.equations import PROBLEMS, problem_named
 from pacefno.studies.bench import SEEDS, Places, missing_rows, plan, run_task
-from pacefno.studies.board import Board, result_table
-from pacefno.studies.results import read_results
+from pacefno.studies.board import Board
+from pacefno.studies.report.collect import collect
+from pacefno.studies.report.tables import terminal_table
 from pacefno.training.commands import DEFAULT_DATA, FAILURES
 from pacefno.training.loop import DivergenceError, StopRequest
 from pacefno.training.models import MODELS
@@ -65,8 +66,9 @@ def bench_command(
                     say("stopped: give the same command again to go on")
                     raise typer.Exit(INTERRUPTED) from None
                 board.done(task)
+        tables = collect([places.results], preset)
         for name in problems:
-            wide_console().print(result_table(problem_named(name), preset, read_results(places.results, name)))
+            wide_console().print(terminal_table(tables[name]))
 
 
 def wide_console() -> Console:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from rich.table import Table as Grid
+
 from pacefno.studies.report.collect import Table, Tables
 from pacefno.studies.report.columns import COLUMNS, Cell
 from pacefno.studies.report.settings import differences
@@ -33,6 +35,20 @@ def caption(table: Table) -> str:
     over = f"mean ± standard deviation over the seeds {seeds}" if len(table.seeds) > 1 else f"seed {seeds}"
     error = "relative L2 errors, mean over channels" if table.problem.per_channel else "relative L2 errors"
     return f"{table.problem.title}, preset {table.preset}: {error}, {over}."
+
+
+# --- terminal -------------------------------------------------------------------------------------------------------
+
+
+def terminal_table(table: Table) -> Grid:
+    """The errors of a table for the terminal; costs are left to the wider formats."""
+    grid = Grid(title=caption(table), title_justify="left")
+    shown = [i for i, column in enumerate(COLUMNS) if column.kind != "cost"]
+    for i in shown:
+        grid.add_column(COLUMNS[i].title, justify="left" if COLUMNS[i].kind == "name" else "right", no_wrap=True)
+    for cells in cells_of(table):
+        grid.add_row(*(f"[bold]{cells[i].plain}[/bold]" if cells[i].bold else cells[i].plain for i in shown))
+    return grid
 
 
 # --- Markdown -------------------------------------------------------------------------------------------------------
