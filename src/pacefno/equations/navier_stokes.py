@@ -103,4 +103,4 @@ def navier_stokes() -> Problem:
 
 def navier_stokes_literal() -> Problem:
     """The paper's construction: a periodic random field, whole trajectories rotated although the torus is not."""
-    return _problem("navier_stokes_literal", "2-D Navier-Stokes (literal)", 1e-3, 1.0, 0.0625, compact=False)
+    return _problem("navier_stokes_literal", "2-D Navier-Stokes (literal)", 1e-3, 1.0, 0.04, compact=False)
