@@ -128,14 +128,15 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(data: Pa
 def test_a_killed_run_continues_and_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pacefno.cli", "train", PROBLEM, "--model", "fno", "--preset", "smoke", "--resume"]
     command += ["--out", str(tmp_path / "killed"), "--data", str(data.parent.parent), "--set", "schedule.epochs=8"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # as in this process: bits are promised for equal thread counts only
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=one_thread)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "killed").glob("epoch-00000[2-7]")) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "killed" / "final").exists(), "the run ended before it could be killed"
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
     assert finished.returncode == 0, finished.stderr
     assert "resuming after epoch" in finished.stderr
     train(settings("fno", "schedule.epochs=8"), data, tmp_path / "whole")

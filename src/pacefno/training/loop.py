@@ -85,6 +85,11 @@ class Trainer:
                 f"{self.run} was trained with other settings ({_changed(checkpoint.documents['config'], config)}): "
                 "resume with the same ones, or name another run folder"
             )
+        threads = checkpoint.documents["timing"]["threads"]
+        if threads != torch.get_num_threads():
+            on_message(
+                f"this run used {threads} threads, now {torch.get_num_threads()}: the last bits of the result may differ"
+            )
         self.best, self.progress = restore_state(checkpoint, self.model, self.optimizer)
         on_message(f"resuming after epoch {self.progress.epoch} of {self.config.schedule.epochs}")
 

@@ -58,7 +58,7 @@ def save_state(
             "optimizer_structure": optimizer_document,
             "progress": counters,
             "log": progress.log,
-            "timing": {"seconds": progress.seconds},
+            "timing": {"seconds": progress.seconds, "threads": torch.get_num_threads()},
         },
     )
     prune(run, PREFIX)
