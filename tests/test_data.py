@@ -39,7 +39,7 @@ from pacefno.data.manifest import MANIFEST, read_manifest
 from pacefno.data.progress import Silent
 from pacefno.data.recipe import recipe_of
 from pacefno.data.samples import every
-from pacefno.data.show import draw_samples, draw_spectra, energy_spectrum, generator_errors, slice_residuals
+from pacefno.data.show import draw_samples, draw_spectra, generator_errors, slice_residuals
 from pacefno.durable import sha256_of
 from pacefno.equations import PROBLEMS, Problem, SolverError
 from pacefno.lock import FolderInUseError, FolderLock
@@ -641,22 +641,6 @@ def test_channel_statistics_are_those_of_each_channel(dtype: torch.dtype, grid: 
     assert torch.allclose(mean.double(), moved.mean(1), rtol=1e-6, atol=1e-7)
     assert torch.allclose(std.double()[:2], moved.std(1, unbiased=False)[:2], rtol=1e-4)
     assert std[2] == 1  # a constant channel is not divided by its round-off
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("grid", [(16,), (17,), (16, 16), (12, 15)])
-def test_a_spectrum_finds_each_wave_and_sums_to_half_the_mean_square(dtype: torch.dtype, grid: tuple[int, ...]) -> None:
-    x = torch.arange(grid[-1], dtype=dtype) / grid[-1]
-    wave = 0.5 + 2 * torch.cos(2 * torch.pi * 3 * x)
-    fields = torch.stack([wave, 2 * wave]).expand(4, 2, *grid[:-1], -1) if len(grid) == 1 else None
-    if fields is None:
-        fields = torch.stack([wave, 2 * wave])[:, None].expand(4, 2, *grid)
-    k, energy = energy_spectrum(fields)
-    assert k.tolist() == list(range(min(grid) // 2 + 1)) and energy.shape == (2, len(k))
-    expected = torch.zeros_like(energy)
-    expected[:, 0], expected[:, 3] = torch.tensor([0.125, 0.5]), torch.tensor([1.0, 4.0])
-    assert torch.allclose(energy, expected, atol=1e-6)
-    assert torch.allclose(energy.sum(1), 0.5 * fields.double().square().mean(dim=(0, *range(2, fields.ndim))), rtol=1e-6)
 
 
 @EACH

@@ -34,8 +34,8 @@ def smooth(shape: tuple[int, ...], top: int, dtype: torch.dtype = torch.float64)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_good_field_passes_in_every_float_dtype(shape: tuple[int, ...]) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        check_field(noise(shape, dtype), channels=3, dim=len(shape))
-        check_field(noise(shape, dtype))
+        assert check_field(noise(shape, dtype), channels=3, dim=len(shape)) is None
+        assert check_field(noise(shape, dtype)) is None
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_one_bad_value_is_found_wherever_it_is(bad: float, where: tuple[int, ...
 
 @pytest.mark.parametrize("n", [2, 3, 64, 65, 2000, 3000, 20000])
 def test_the_points_of_the_grid_are_accepted_whatever_their_rounding(n: int, dtype: torch.dtype) -> None:
-    check_points(grid.points((n,), dtype=dtype)[0])
-    check_points(torch.arange(n, dtype=dtype) / n * 3 - 1.5, length=3.0)
+    assert check_points(grid.points((n,), dtype=dtype)[0]) is None
+    assert check_points(torch.arange(n, dtype=dtype) / n * 3 - 1.5, length=3.0) is None
 
 
 @pytest.mark.parametrize("n", [2, 3, 64, 65, 2000, 20000])
@@ -274,3 +274,19 @@ def test_band_limit_removes_what_is_above_and_nothing_else(shape: tuple[int, ...
     assert float(limited[..., high].abs().max()) < 1e-15
     torch.testing.assert_close(limited[..., ~high], to_spectrum(field, dim)[..., ~high])
     torch.testing.assert_close(band_limit(smooth(shape, 2), dim), smooth(shape, 2), atol=1e-14, rtol=0)
+
+
+# --- spectra
+
+
+@pytest.mark.parametrize("shape", [(16,), (17,), (16, 16), (12, 15)])
+def test_a_spectrum_finds_each_wave_and_sums_to_the_mean_square(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x = torch.arange(shape[-1], dtype=dtype) / shape[-1]
+    wave = (0.5 + 2 * torch.cos(2 * torch.pi * 3 * x)).expand(shape)
+    fields = torch.stack([wave, 2 * wave]).expand(4, 2, *shape)
+    energy = grid.energy_spectrum(fields)
+    assert energy.shape == (2, min(shape) // 2 + 1)
+    expected = torch.zeros_like(energy)
+    expected[:, 0], expected[:, 3] = torch.tensor([0.25, 1.0]), torch.tensor([2.0, 8.0])
+    assert torch.allclose(energy, expected, atol=1e-5)
+    assert torch.allclose(energy.sum(1), fields.square().mean(dim=(0, *range(2, fields.ndim))), rtol=1e-5)

@@ -204,3 +204,17 @@ def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
     limits = [top if top is not None else (n - 1) // 2 for n in shape]
     keep = torch.stack([k[i] <= limit for i, limit in enumerate(limits)]).all(dim=0)
     return from_spectrum(to_spectrum(field, dim) * keep, shape).to(field.dtype)
+
+
+def energy_spectrum(field: Tensor) -> Tensor:
+    """``E(k)``, the mean square of each channel in the shells ``round(|k|) = k``, averaged over samples; ``(C, K)``.
+
+    Summed over k it is the mean square, up to the corners beyond the last full shell, which are left out.
+    """
+    shape = tuple(field.shape[2:])
+    spectrum = to_spectrum(field, len(shape))
+    weights = spectral_weights(shape, dtype=spectrum.real.dtype, device=field.device)
+    power = (spectrum.abs().square() * weights).mean(dim=0).flatten(1)  # (C, modes)
+    shell = wavenumbers(shape, device=field.device).square().sum(dim=0).sqrt().round().long().flatten()
+    energy = power.new_zeros(field.shape[1], int(shell.max()) + 1).index_add_(1, shell, power)
+    return energy[:, : min(shape) // 2 + 1]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, compute_dtype, spectral_weights, to_spectrum, wavenumbers
+from pacefno.grid import FieldError, compute_dtype, energy_spectrum, spectral_weights, to_spectrum, wavenumbers
 from pacefno.pace import PACE
 from pacefno.symmetry import Group
 
@@ -43,20 +43,9 @@ def _gradient_norm(field: Tensor) -> Tensor:
 
 
 def error_spectrum(prediction: Tensor, target: Tensor) -> Tensor:
-    """Energy of the error in shells of integer wavenumber, mean over samples and channels, ``(n//2 + 1,)``."""
+    """Mean square of the error in shells of integer wavenumber, mean over samples; ``(C, n//2 + 1)``."""
     _same_shape(prediction, target)
     return energy_spectrum(prediction - target)
-
-
-def energy_spectrum(field: Tensor) -> Tensor:
-    """Energy in shells ``round(|k|)``, mean over samples and channels; sums to the mean square up to the last shell."""
-    shape = tuple(field.shape[2:])
-    spectrum = to_spectrum(field, len(shape))
-    weights = spectral_weights(shape, dtype=spectrum.real.dtype, device=field.device)
-    energy = (spectrum.abs().square() * weights).mean(dim=(0, 1)).flatten()
-    shell = wavenumbers(shape, device=field.device).square().sum(dim=0).sqrt().round().long().flatten()
-    total = torch.zeros(int(shell.max()) + 1, dtype=energy.dtype, device=field.device).index_add_(0, shell, energy)
-    return total[: min(shape) // 2 + 1]
 
 
 def equivariance_error(

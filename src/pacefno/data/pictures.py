@@ -13,8 +13,7 @@ from torch import Tensor
 
 from pacefno.data.read import Dataset, Samples
 from pacefno.data.recipe import Recipe
-from pacefno.data.spectrum import energy_spectrum
-from pacefno.grid import points
+from pacefno.grid import energy_spectrum, points
 
 Grid: TypeAlias = Any  # a numpy array of axes
 BLUE, ORANGE = "#0072B2", "#D55E00"  # distinguishable by colour-blind readers (Okabe & Ito)
@@ -75,9 +74,8 @@ def draw_spectra(dataset: Dataset, path: Path) -> None:
 
 
 def _spectrum(axis: Axes, fields: Tensor, label: str, colour: str) -> None:
-    k, energy = energy_spectrum(fields)
-    values = energy[0, 1:].clamp_min(ROUND_OFF)
-    axis.loglog(k[1:].numpy(), values.numpy(), color=colour, label=label, linewidth=1.5)
+    values = energy_spectrum(fields.double())[0, 1:].clamp_min(ROUND_OFF)
+    axis.loglog(range(1, 1 + len(values)), values.numpy(), color=colour, label=label, linewidth=1.5)
 
 
 def _mark_nyquist(axis: Axes, k: float) -> None:

@@ -11,10 +11,9 @@ from torch import Tensor
 from pacefno.data.pictures import draw_samples, draw_spectra
 from pacefno.data.read import Dataset, Samples
 from pacefno.data.recipe import SPLITS, Recipe
-from pacefno.data.spectrum import energy_spectrum
 from pacefno.equations import Problem, problem_named
 
-__all__ = ["draw_samples", "draw_spectra", "energy_spectrum", "show"]
+__all__ = ["draw_samples", "draw_spectra", "show"]
 
 
 def show(dataset: Dataset, console: Console) -> None:

@@ -93,12 +93,7 @@ class FNO(nn.Module):
     def _check(self, field: Tensor) -> None:
         # Training would pay for the search for NaN at every step; a wrapper or an evaluation looks once.
         check_field(field, channels=self.in_channels, dim=self.dim, finite=not self.training)
-        expected = self.lifting.weight.dtype
-        if field.dtype != expected:
-            raise FieldError(
-                f"field: expected {expected} like the operator's weights, got {field.dtype}: "
-                "convert the field with field.to(dtype) or the operator with operator.to(dtype)"
-            )
+        check_precision(field, self.lifting.weight)
         check_resolution(field.shape[2:], self.modes)
 
 
@@ -109,6 +104,15 @@ def to_grid_first(field: Tensor) -> Tensor:
 
 def from_grid_first(v: Tensor) -> Tensor:
     return v.permute(-2, -1, *range(v.ndim - 3, -1, -1)).contiguous()
+
+
+def check_precision(field: Tensor, weight: Tensor) -> None:
+    """Refuse to mix precisions: a silent cast would lose digits or time."""
+    if field.dtype != weight.dtype:
+        raise FieldError(
+            f"field: expected {weight.dtype} like the operator's weights, got {field.dtype}: "
+            "convert the field with field.to(dtype) or the operator with operator.to(dtype)"
+        )
 
 
 def modes_per_axis(modes: int | Sequence[int], dim: int) -> tuple[int, ...]:

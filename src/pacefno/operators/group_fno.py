@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pacefno.grid import FieldError, check_field, points
-from pacefno.operators.fno import HEAD_ENTRIES, check_sizes, from_grid_first, modes_per_axis, to_grid_first
+from pacefno.grid import check_field, points
+from pacefno.operators.fno import HEAD_ENTRIES, check_precision, check_sizes, from_grid_first, modes_per_axis, to_grid_first
 from pacefno.operators.group_layers import GroupLinear, GroupSpectral, Lifting, Projection
 from pacefno.operators.representations import PointGroup, direct_sum, representation
 from pacefno.operators.spectral import check_resolution
@@ -97,12 +97,7 @@ class GroupFNO(nn.Module):
 
     def _check(self, field: Tensor) -> None:
         check_field(field, channels=self.in_channels, dim=self.dim, finite=not self.training)
-        expected = self.lifting.weight.dtype
-        if field.dtype != expected:
-            raise FieldError(
-                f"field: expected {expected} like the operator's weights, got {field.dtype}: "
-                "convert the field with field.to(dtype) or the operator with operator.to(dtype)"
-            )
+        check_precision(field, self.lifting.weight)
         check_resolution(field.shape[2:], self.modes)
 
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from pacefno.equations import Problem
-from pacefno.metrics import energy_spectrum
+from pacefno.grid import energy_spectrum
 from pacefno.studies.report.figures.style import (
     FAINT,
     INK,
@@ -128,7 +128,7 @@ def draw_spectra(problem: Problem, target: Tensor, found: list[Prediction]) -> D
 
 
 def _spectrum(axis: Axes, field: Tensor, look: dict[str, Any]) -> None:
-    energy = energy_spectrum(field)
+    energy = energy_spectrum(field).mean(dim=0)
     axis.plot(range(1, len(energy)), energy[1:], **look)
 
 
