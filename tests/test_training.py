@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -344,3 +345,11 @@ def test_the_metric_log_is_one_json_object_a_line(data: Path, tmp_path: Path) ->
     train(settings("fno"), data, tmp_path / "run")
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in records] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_the_first_format_still_loads_and_predicts_the_same() -> None:
+    """Kept as it was written: if this fails, people's checkpoints fail. Convert old ones instead of changing the fixture."""
+    fixtures = Path(__file__).parent / "fixtures"
+    with np.load(fixtures / "checkpoint-format-1.npz", allow_pickle=False) as kept:
+        field, expected = torch.from_numpy(kept["input"]), torch.from_numpy(kept["prediction"])
+    torch.testing.assert_close(load(fixtures / "checkpoint-format-1")(field), expected, rtol=1e-4, atol=1e-6)

@@ -22,15 +22,16 @@ OPERATORS: dict[str, dict[str, Any]] = {
 
 ONE_DIMENSION = {"epochs": 50, "batch": 20, "rate": 4e-3, "coarse": 0.8, "coarse_stride": 4, "validate_every": 5}
 TWO_DIMENSIONS = {"epochs": 40, "batch": 20, "rate": 4e-3, "coarse": 0.8, "coarse_stride": 2, "validate_every": 2}
+SCHEDULES = {name: ONE_DIMENSION if problem_named(name).dim == 1 else TWO_DIMENSIONS for name in OPERATORS}
 STANDARD: dict[str, Sections] = {
-    name: {"operator": operator, "schedule": ONE_DIMENSION if problem_named(name).dim == 1 else TWO_DIMENSIONS}
-    for name, operator in OPERATORS.items()
+    name: {"operator": operator, "schedule": SCHEDULES[name]} for name, operator in OPERATORS.items()
 }
 
+QUICK_EPOCHS = {1: 80, 2: 20}  # half the samples and half the width of `standard`, so an epoch is quick
 QUICK: dict[str, Sections] = {
     name: {
         "operator": operator | {"width": operator["width"] // 2, "group_width": operator.get("group_width", 16) // 2},
-        "schedule": (ONE_DIMENSION if problem_named(name).dim == 1 else TWO_DIMENSIONS) | {"epochs": 40},
+        "schedule": SCHEDULES[name] | {"epochs": QUICK_EPOCHS[problem_named(name).dim]},
     }
     for name, operator in OPERATORS.items()
 }
