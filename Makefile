@@ -32,7 +32,7 @@ bench: $(STAMP)  ## timings, as ratios in one run; leave the machine alone meanw
 	$(BIN)/python benchmarks/solvers.py
 
 PROBLEMS := burgers1d burgers2d shallow_water navier_stokes navier_stokes_literal
-problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 15 minutes)
+problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 20 minutes)
 	mkdir -p docs/problems docs/figures
 	set -e; for p in $(PROBLEMS); do \
 	  $(BIN)/pacefno data generate $$p --preset standard; \

@@ -167,9 +167,33 @@ def test_a_finished_run_is_kept_and_one_in_use_is_left_alone(home: Path, tmp_pat
         assert "in use" in call(*train, tmp_path / "busy", code=1)
 
 
+def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(home: Path, tmp_path: Path) -> None:
+    train = ("train", PROBLEM, "--preset", "smoke", "--model", "fno", "--data", home / "datasets")
+    out = tmp_path / "runs" / PROBLEM / "fno-smoke-seed42"
+    call(*train, "--out", out, "--set", "schedule.epochs=1")
+    assert "schedule.epochs was 1, now 4" in call(*train, "--out", out, "--resume", code=2)
+    places = ("--data", home / "datasets", "--runs", tmp_path / "runs", "--results", tmp_path / "results")
+    message = call("bench", PROBLEM, "--preset", "smoke", "--models", "fno", "--seeds", "42", *places, code=2)
+    assert "other settings" in message and not (tmp_path / "results").exists()
+
+
+def test_damaged_files_end_in_one_line(home: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "good.npz", input=np.zeros((1, 1, 64)))
+    content = (tmp_path / "good.npz").read_bytes()
+    for name, damaged in (("cut.npz", content[: len(content) // 2]), ("flip.npz", content[:60] + b"XXXX" + content[64:])):
+        (tmp_path / name).write_bytes(damaged)
+        assert "error:" in call("predict", home / "run", tmp_path / name, tmp_path / "out.npz", code=1)
+    np.savez(tmp_path / "axis.npz", input=np.zeros((1, 1, 64)), x=np.arange(32) / 32)
+    assert "expected 64 points" in call("predict", home / "run", tmp_path / "axis.npz", tmp_path / "out.npz", code=2)
+    np.savez(tmp_path / "two.npz", input=np.zeros((1, 1, 64)), horizon=np.ones(2))
+    assert "expected one number" in call("predict", home / "run", tmp_path / "two.npz", tmp_path / "out.npz", code=1)
+    np.save(tmp_path / "big-endian.npy", np.zeros((1, 1, 64), dtype=">f4"))
+    call("predict", home / "run", tmp_path / "big-endian.npy", tmp_path / "out.npy")
+
+
 def test_a_diverging_training_ends_with_exit_code_3(home: Path, tmp_path: Path) -> None:
     train = ("train", PROBLEM, "--preset", "smoke", "--model", "fno", "--data", home / "datasets", "--out", tmp_path / "run")
-    assert "not finite" in call(*train, "--set", "schedule.rate=1e30", "--set", "schedule.shape=constant", code=3)
+    assert "finite" in call(*train, "--set", "schedule.rate=1e30", "--set", "schedule.shape=constant", code=3)
 
 
 def test_bench_skips_what_is_done_and_merges_what_is_new(home: Path, tmp_path: Path) -> None:

@@ -147,15 +147,12 @@ def test_a_killed_run_continues_and_equals_an_uninterrupted_one(data: Path, tmp_
 def test_a_diverging_run_stops_with_its_last_good_checkpoint_untouched(data: Path, tmp_path: Path) -> None:
     config = settings("fno", "schedule.epochs=4", "schedule.shape=constant")
     run = tmp_path / "run"
-    broken = Hooks(on_epoch=lambda progress: _poison(progress, run))
-    with pytest.raises(DivergenceError, match=r"not finite for 5 steps.*schedule\.rate"):
-        train(with_overrides(config, ["schedule.rate=1e30"]), data, run, hooks=broken)
+    messages: list[str] = []
+    with pytest.raises(DivergenceError, match=r"schedule\.rate.*last good checkpoint is untouched"):
+        train(with_overrides(config, ["schedule.rate=1e30"]), data, run, hooks=Hooks(on_message=messages.append))
+    assert any("left out" in text for text in messages), "no early warning"
     for checkpoint in run.glob("epoch-*"):
         assert all(torch.isfinite(t).all() for t in load_checkpoint(checkpoint).tensors["model"].values())
-
-
-def _poison(progress: object, run: Path) -> None:
-    """Nothing: the rate alone must make the loss overflow."""
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(data: Path, tmp_path: Path) -> None:
@@ -232,11 +229,11 @@ def test_a_checkpoint_of_another_problem_is_refused(data: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_two_processes_take_the_same_steps_as_one(data: Path, tmp_path: Path) -> None:
-    config = settings("pace", "precision=64-true", "schedule.epochs=2")
-    train(config, data, tmp_path / "one")
+    changes = ["precision=64-true", "schedule.epochs=2", "loss.h1=1", "loss.h1_schedule=ema"]
+    train(settings("pace", *changes), data, tmp_path / "one")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "pacefno.cli"]
     command += ["train", PROBLEM, "--model", "pace", "--preset", "smoke", "--out", str(tmp_path / "two")]
-    command += ["--data", str(data.parent.parent), "--set", "precision=64-true", "--set", "schedule.epochs=2"]
+    command += ["--data", str(data.parent.parent), *(word for change in changes for word in ("--set", change))]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -244,6 +241,20 @@ def test_two_processes_take_the_same_steps_as_one(data: Path, tmp_path: Path) ->
     assert one.keys() == two.keys()
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("schedule.coarse_stride=3", "does not divide the grid"), ("schedule.batch=100", "more than the 24 training samples")],
+)
+def test_a_schedule_that_does_not_fit_the_data_is_refused(change: str, message: str, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(settings("fno", change), data, tmp_path / "run")
+
+
+def test_a_double_precision_run_is_loaded_in_double_precision(data: Path, tmp_path: Path) -> None:
+    train(settings("pace", "precision=64-true", "schedule.epochs=1"), data, tmp_path / "run")
+    assert {p.dtype for p in load(tmp_path / "run").parameters()} == {torch.float64}
 
 
 # --- batches, schedules, settings -----------------------------------------------------------------------------------
@@ -322,6 +333,8 @@ def test_every_preset_of_every_problem_and_row_is_valid() -> None:
         ("schedule.rate=-1", "greater than 0"),
         ("operator.modes=100000", "less than or equal"),
         ("precision=8", "32-true"),
+        ("model=pace", "argument of the command"),
+        ("schedule.rate=inf", "finite"),
     ],
 )
 def test_a_wrong_setting_is_named(assignment: str, message: str) -> None:

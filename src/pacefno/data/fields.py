@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,14 +39,22 @@ def read_fields(path: Path, name: str = NAME) -> Fields:
         raise DatasetError(path, "no such file")
     try:
         arrays = _read_hdf5(path, name) if path.suffix in (".h5", ".hdf5") else _read_numpy(path, name)
-    except (OSError, ValueError, RuntimeError, EOFError) as error:
+    except (OSError, ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(path, f"is truncated or not a {path.suffix} file ({error})") from error
-    horizon = arrays.pop("horizon", None)
     values = arrays.pop(name)
-    if values.dtype.kind != "f":
-        raise DatasetError(path, f"{name!r}: expected real numbers, got dtype {values.dtype}")
+    if values.dtype.kind != "f" or values.dtype.itemsize > 8:
+        raise DatasetError(path, f"{name!r}: expected real numbers (float16, float32, float64), got dtype {values.dtype}")
     coordinates = {axis: torch.from_numpy(arrays[axis].astype(np.float64)) for axis in AXES if axis in arrays}
-    return Fields(torch.from_numpy(values), coordinates, None if horizon is None else float(horizon))
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return Fields(torch.from_numpy(values), coordinates, _horizon(path, arrays))
+
+
+def _horizon(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> float | None:
+    if "horizon" not in arrays:
+        return None
+    if arrays["horizon"].size != 1 or arrays["horizon"].dtype.kind not in "fi":
+        raise DatasetError(path, f"'horizon': expected one number, got {arrays['horizon'].shape} {arrays['horizon'].dtype}")
+    return float(arrays["horizon"].reshape(()))
 
 
 def write_fields(path: Path, arrays: dict[str, Tensor]) -> None:
@@ -82,13 +92,16 @@ def _read_numpy(path: Path, name: str) -> dict[str, npt.NDArray[Any]]:
         return {name: loaded}
     with loaded:
         _require(path, name, list(loaded))
+        for member in loaded.zip.infolist():
+            if member.file_size > MAX_EXPANSION * (member.compress_size + 1024):
+                raise DatasetError(path, f"{member.filename!r} is refused as a decompression bomb")
         return {key: loaded[key] for key in loaded if key in (name, "horizon", *AXES)}
 
 
 def _read_hdf5(path: Path, name: str) -> dict[str, npt.NDArray[Any]]:
     with h5py.File(path, "r", locking=False) as file:
         _require(path, name, list(file))
-        arrays = {key: _plain(path, file, key) for key in (name, *AXES) if key in file}
+        arrays = {key: _plain(path, file, key) for key in (name, "horizon", *AXES) if key in file}
         if "horizon" in file.attrs:
             arrays["horizon"] = np.asarray(file.attrs["horizon"])
     return arrays

@@ -55,7 +55,12 @@ class Problem:
     @property
     def horizon(self) -> float:
         """The time by which the frame of the input is carried to that of the target."""
-        return self.spacing * self.frames_out if self.frames_in == 1 else 0.0
+        return self.lead_time if self.frames_in == 1 else 0.0
+
+    @property
+    def lead_time(self) -> float:
+        """How far ahead the last target frame lies of the last input frame."""
+        return self.spacing * self.frames_out
 
     @property
     def in_channels(self) -> int:

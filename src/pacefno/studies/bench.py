@@ -13,7 +13,7 @@ from pacefno.training.evaluate import evaluate
 from pacefno.training.loop import Hooks
 from pacefno.training.models import MODELS, model_named
 from pacefno.training.presets import config_for, trained_row
-from pacefno.training.run import is_finished, run_folder, train
+from pacefno.training.run import check_settings, is_finished, run_folder, train
 
 SEEDS = (42, 1234, 3407)
 DATA_SEED = 42
@@ -53,7 +53,7 @@ def plan(problems: list[str], preset: str, models: list[str], seeds: list[int]) 
         for problem in problems
         for seed in seeds
         for trained, rows in groups.items()
-        if seed == seeds[0] or not MODELS[trained].one_seed
+        if seed == SEEDS[0] or not MODELS[trained].one_seed
     ]
 
 
@@ -70,6 +70,7 @@ def run_task(task: Task, places: Places, hooks: Hooks) -> Iterator[Row]:
     data = prepare_data(config, places.data, DATA_SEED)
     if not is_finished(folder):
         train(config, data, folder, resume=True, hooks=hooks)
+    check_settings(folder, config)
     dataset = open_dataset(data, verify=False)
     for name in missing_rows(task, places):
         row = evaluate(folder, dataset, name)

@@ -43,15 +43,14 @@ class Board:
 
     def hooks(self, task: Task) -> Hooks:
         """What a training of this task reports to the board."""
-        started = time.monotonic()
-        first: list[int] = []
+        times: list[float] = []
 
         def on_step(progress: Progress, steps_per_epoch: int) -> None:
-            first.append(progress.step)
+            times.append(time.monotonic())
             share = progress.step / (steps_per_epoch * self._epochs(task))
-            per_step = (time.monotonic() - started) / len(first)
+            per_step = (times[-1] - times[0]) / max(1, len(times) - 1)
             left = per_step * (steps_per_epoch * self._epochs(task) - progress.step)
-            loss = f", loss {progress.log[-1]['l2']:.4f}" if progress.log else ""
+            loss = f", error {progress.log[-1]['l2']:.4f}" if progress.log else ""
             self._set(task, f"{share:4.0%}, {left:4.0f} s left{loss}")
 
         return Hooks(on_step=on_step, on_message=say)

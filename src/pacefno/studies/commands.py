@@ -10,14 +10,14 @@ from rich.console import Console
 
 from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
 from pacefno.equations import PROBLEMS, problem_named
-from pacefno.studies.bench import SEEDS, Places, missing_rows, plan, run_task
+from pacefno.studies.bench import DATA_SEED, SEEDS, Places, missing_rows, plan, run_task
 from pacefno.studies.board import Board
 from pacefno.studies.report.collect import collect
 from pacefno.studies.report.tables import terminal_table
-from pacefno.training.commands import DEFAULT_DATA, FAILURES
+from pacefno.training.commands import DEFAULT_DATA, FAILURES, prepare_data
 from pacefno.training.loop import DivergenceError, StopRequest
 from pacefno.training.models import MODELS
-from pacefno.training.presets import PRESETS
+from pacefno.training.presets import PRESETS, config_for
 from pacefno.training.run import DEFAULT_RUNS
 
 COMMITTED = Path("results")
@@ -53,6 +53,8 @@ def bench_command(
         chosen = [name.strip() for name in models.split(",")] if models else list(MODELS)
         places = Places(data, runs, results or default_results(preset))
         tasks = plan(problems, preset, chosen, _numbers(seeds))
+        for name in {task.problem: None for task in tasks if missing_rows(task, places)}:
+            prepare_data(config_for(name, chosen[0], preset, DATA_SEED), data, DATA_SEED)  # before the board takes the terminal
         with Board(tasks, {task: len(missing_rows(task, places)) for task in tasks}) as board:
             for task in tasks:
                 if not missing_rows(task, places):

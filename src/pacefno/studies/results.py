@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,10 +31,11 @@ def read_results(folder: Path, problem: str) -> list[Row]:
         return []
     try:
         document = json.loads(path.read_text())
-        rows = document["rows"]
-        assert isinstance(rows, list) and all(set(KEY) <= set(row) for row in rows)
-    except (json.JSONDecodeError, KeyError, TypeError, AssertionError) as error:
-        raise ResultsError(f"{path}: is no results file ({error}): delete it, or restore it from version control") from None
+        rows: list[Row] = list(document["rows"])
+        for row in rows:
+            key_of(row)
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ResultsError(f"{path}: is no results file ({error!r}): delete it, or restore it from version control") from None
     return rows
 
 
@@ -40,8 +45,23 @@ def key_of(row: Row) -> tuple[Any, ...]:
 
 def merge_results(folder: Path, problem: str, new: list[Row]) -> list[Row]:
     """Add rows to a problem's file; a row of the same preset, model and seed is replaced, everything else is kept."""
+    make_folder(folder)
+    with _alone(folder):  # two machines or processes may add rows at the same time
+        return _merge(folder, problem, new)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _merge(folder: Path, problem: str, new: list[Row]) -> list[Row]:
     rows = {key_of(row): row for row in [*read_results(folder, problem), *new]}
     ordered = [rows[key] for key in sorted(rows)]
-    make_folder(folder)
     write_text_atomically(results_path(folder, problem), json.dumps({"problem": problem, "rows": ordered}, indent=1) + "\n")
     return ordered

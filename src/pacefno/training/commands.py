@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pacefno.console import DIVERGED, INTERRUPTED, failure, is_first_process, plain_errors, say
 from pacefno.data import DatasetError, generate, open_dataset
+from pacefno.data.manifest import read_manifest
 from pacefno.data.progress import console_progress
 from pacefno.data.recipe import recipe_of
 from pacefno.equations import PROBLEMS, SolverError, problem_named
@@ -23,7 +24,7 @@ from pacefno.training.models import MODELS, model_named
 from pacefno.training.predict import predict_file
 from pacefno.training.presets import PRESETS, config_for
 from pacefno.training.progress import training_progress
-from pacefno.training.run import DEFAULT_RUNS, RunExistsError, is_finished, run_folder, train
+from pacefno.training.run import DEFAULT_RUNS, RunExistsError, check_settings, check_trainable, is_finished, run_folder, train
 from pacefno.training.store import CheckpointError
 
 DEFAULT_DATA = Path("datasets")
@@ -48,7 +49,16 @@ def prepare_data(config: RunConfig, root: Path, data_seed: int) -> Path:
     if not finished.exists():
         say(f"{folder} does not exist yet: generating it")
         generate(problem, config.preset, data_seed, root, progress=console_progress(Console(stderr=True)))
+    check_recipe(folder, config, data_seed)
     return folder
+
+
+def check_recipe(folder: Path, config: RunConfig, data_seed: int) -> None:
+    """Refuse a dataset that was made when the problem meant something else."""
+    now = recipe_of(problem_named(config.problem), config.preset, data_seed, stationary=False)
+    differences = now.differences(read_manifest(folder).recipe)
+    if differences:
+        raise DatasetError(folder, f"was made with other settings ({'; '.join(differences[:3])}): delete it, it is made anew")
 
 
 def train_command(
@@ -84,7 +94,9 @@ def train_command(
         model_named(model)
         config = with_overrides(config_for(problem, model, preset, seed), assignments or [])
         folder = out or run_folder(DEFAULT_RUNS, config)
+        check_trainable(config)
         if resume and is_finished(folder):
+            check_settings(folder, config)
             say(f"{folder} is finished already: pacefno evaluate {folder}")
             return
         dataset = prepare_data(config, data, data_seed)
@@ -120,7 +132,10 @@ def evaluate_command(
         from pacefno.training.load import load_run
 
         config = load_run(run, model).config
-        row = evaluate(run, open_dataset(dataset_folder(data, config.problem, config.preset, data_seed)), model)
+        folder = dataset_folder(data, config.problem, config.preset, data_seed)
+        dataset = open_dataset(folder)
+        check_recipe(folder, config, data_seed)
+        row = evaluate(run, dataset, model)
         typer.echo(json.dumps(row, indent=2))
 
 
@@ -136,11 +151,12 @@ def predict_command(
     """Apply a trained model to fields of your own, at any resolution that holds its modes.
 
     The grid is periodic without the end point: point i of n lies at i/n. An .h5 or .npz file may carry the axes (x, y)
-    and a horizon; they are checked. The output holds prediction, frame (the estimated coordinates) and confidence.
+    and a horizon; they are checked. The output holds prediction, frame (the estimated coordinates) and confidence; an
+    .npy file has room for the prediction only.
 
     Example: pacefno predict runs/burgers1d/pace-quick-seed42 fields.npy predictions.npz
     """
     with plain_errors(*FAILURES):
         with Console(stderr=True).status("predicting"):
-            count = predict_file(run, source, target, model=model, name=name, advance=lambda n: None)
+            count = predict_file(run, source, target, model=model, name=name)
         typer.echo(f"{count} predictions written to {target}")

@@ -11,8 +11,11 @@ class ConfigError(ValueError):
     """A setting that does not exist or cannot be used; the message names it and what was expected."""
 
 
+IDENTITY = ("problem", "model", "preset")  # what a run is; everything else can be set
+
+
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class OperatorSettings(Settings):
@@ -67,7 +70,7 @@ class RunConfig(Settings):
 
 
 def with_overrides(config: RunConfig, assignments: list[str]) -> RunConfig:
-    """The configuration with ``--set section.key=value`` applied; values are read as JSON where possible."""
+    """The configuration with ``--set section.key=value`` applied; the type of the setting says how a value is read."""
     document = config.model_dump()
     for assignment in assignments:
         _assign(document, assignment)
@@ -84,6 +87,8 @@ def _assign(document: dict[str, Any], assignment: str) -> None:
     if not equals:
         raise ConfigError(f"--set {assignment}: expected key=value, for example schedule.epochs=50")
     *parents, key = path.strip().split(".")
+    if path.strip() in IDENTITY:
+        raise ConfigError(f"--set {path}: choose it as an argument of the command, not with --set")
     place = document
     for parent in parents:
         if not isinstance(place.get(parent), dict):
@@ -92,6 +97,19 @@ def _assign(document: dict[str, Any], assignment: str) -> None:
     if key not in place or isinstance(place[key], dict):
         raise ConfigError(f"--set {path}: unknown key; expected one of {_keys(document)}")
     place[key] = text.strip()
+
+
+def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    """What differs between two dumped configurations, as text; empty if nothing does."""
+    rows = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            inner = changed_settings(a, b, f"{prefix}{key}.")
+            rows += [inner] if inner else []
+        elif a != b:
+            rows.append(f"{prefix}{key} was {a!r}, now {b!r}")
+    return "; ".join(rows)
 
 
 def _keys(document: dict[str, Any], prefix: str = "") -> str:

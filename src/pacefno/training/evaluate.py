@@ -66,7 +66,7 @@ def evaluate(run: Path, dataset: Dataset, model: str | None = None) -> dict[str,
     row["parameters"] = sum(p.numel() for p in trained.model.parameters())
     row["train_seconds"] = round(trained.train_seconds, 1)
     row["finished"] = trained.finished
-    return row | machine()
+    return row | machine(trained.model)
 
 
 def _id_errors(model: PACE, spec: ModelSpec, problem: Problem, dataset: Dataset) -> dict[str, Any]:
@@ -118,8 +118,7 @@ def _errors(key: str, problem: Problem, prediction: Tensor, target: Tensor) -> d
     return row
 
 
-def machine() -> dict[str, Any]:
+def machine(model: PACE) -> dict[str, Any]:
     """Where the numbers were made."""
     versions = {name: version(name) for name in ("pacefno", "torch", "numpy")} | {"python": platform.python_version()}
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    return {"device": device, "threads": torch.get_num_threads(), "versions": versions}
+    return {"device": str(next(model.parameters()).device), "threads": torch.get_num_threads(), "versions": versions}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from pydantic import ValidationError
 
 from pacefno.equations import Problem, problem_named
@@ -13,6 +14,8 @@ from pacefno.training.config import RunConfig
 from pacefno.training.models import build_model, model_named
 from pacefno.training.state import FINAL, newest
 from pacefno.training.store import Checkpoint, CheckpointError, load_checkpoint
+
+PRECISIONS = {"32-true": torch.float32, "64-true": torch.float64, "bf16-mixed": torch.float32}  # of the weights
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,16 @@ def load_run(run: Path, model: str | None = None) -> Trained:
         config = RunConfig.model_validate(checkpoint.documents["config"])
         problem = problem_named(config.problem)
         spec = model_named(_row(config.model, model))
-    except (KeyError, ValidationError) as error:
+        stored, seconds = checkpoint.tensors[weights], float(checkpoint.documents["timing"]["seconds"])
+    except (KeyError, TypeError, ValidationError) as error:
         raise CheckpointError(run, f"its configuration does not fit this version of pacefno ({error})") from error
-    built = build_model(problem, spec, config.operator, None, config.seed)
+    built = build_model(problem, spec, config.operator, None, config.seed).to(PRECISIONS[config.precision])
     own = built.state_dict()
-    usable = {
-        name: tensor for name, tensor in checkpoint.tensors[weights].items() if name in own or not name.startswith("frame.")
-    }
+    usable = {name: tensor for name, tensor in stored.items() if name in own or not name.startswith("frame.")}
     try:
         built.load_state_dict(usable)
     except RuntimeError as error:
         raise CheckpointError(run, f"its weights do not fit the model {config.model!r}: {error}") from error
-    seconds = float(checkpoint.documents["timing"]["seconds"])
     return Trained(built.eval(), problem, config, seconds, finished)
 
 

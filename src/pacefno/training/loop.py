@@ -18,11 +18,12 @@ from pacefno.losses import Weights, objective
 from pacefno.metrics import relative_l2
 from pacefno.pace import PACE
 from pacefno.training.batches import Batch, batches_per_epoch, coarsen, epoch_batches
-from pacefno.training.config import RunConfig
+from pacefno.training.config import RunConfig, changed_settings
 from pacefno.training.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
 from pacefno.training.state import Progress, copy_weights, newest, restore_state, save_final, save_state
 
 MAX_SKIPPED_IN_A_ROW = 5
+START_AGAIN = "start again with a lower --set schedule.rate=... and another --out; the last good checkpoint is untouched"
 
 
 class DivergenceError(RuntimeError):
@@ -71,6 +72,7 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] = copy_weights(model)
         self._skipped_in_a_row = 0
+        self._say: Callable[[str], None] = lambda text: None
 
     def resume(self, on_message: Callable[[str], None]) -> None:
         """Go on from the newest good checkpoint; a broken newer one is named and passed over."""
@@ -79,11 +81,10 @@ class Trainer:
             on_message(f"passing over a damaged checkpoint: {error}")
         if checkpoint is None:
             return
-        config = self.config.model_dump()
-        if checkpoint.documents["config"] != config:
+        changed = changed_settings(checkpoint.documents["config"], self.config.model_dump())
+        if changed:
             raise ValueError(
-                f"{self.run} was trained with other settings ({_changed(checkpoint.documents['config'], config)}): "
-                "resume with the same ones, or name another run folder"
+                f"{self.run} was trained with other settings ({changed}): resume with the same ones, or name another run folder"
             )
         threads = checkpoint.documents["timing"]["threads"]
         if threads != torch.get_num_threads():
@@ -96,8 +97,8 @@ class Trainer:
     def fit(self, train: Samples, validation: Samples, hooks: Hooks) -> Progress:
         schedule = self.config.schedule
         steps = batches_per_epoch(len(train.input), schedule.batch)
-        if steps == 0:
-            raise ValueError(f"schedule.batch = {schedule.batch} is more than the {len(train.input)} training samples")
+        self._check_schedule(train, steps)
+        self._say = hooks.on_message
         while self.progress.epoch < schedule.epochs:
             started = time.perf_counter()
             record = self._epoch(train, steps, hooks)
@@ -108,15 +109,34 @@ class Trainer:
             self.progress.log.append(record)
             self.progress.seconds += time.perf_counter() - started
             hooks.on_epoch(self.progress)
-            stopping = hooks.stop()
+            stopping = self._agree(hooks.stop())
             if last or stopping or self.progress.epoch % schedule.checkpoint_every == 0:
                 self._save()
             if stopping and not last:
                 raise StopRequest(f"stopped after epoch {self.progress.epoch}")
+        if not self.progress.best_epoch:
+            raise DivergenceError(f"no validation error was ever finite, so there is no model to keep; {START_AGAIN}")
         if self.fabric.is_global_zero:
             save_final(self.run, self.config, self.best, self.progress)
         self.fabric.barrier()
         return self.progress
+
+    def _check_schedule(self, train: Samples, steps: int) -> None:
+        schedule, grid = self.config.schedule, tuple(train.input.shape[2:])
+        if steps == 0:
+            raise ValueError(f"schedule.batch = {schedule.batch} is more than the {len(train.input)} training samples")
+        if schedule.batch % self.fabric.world_size:
+            raise ValueError(
+                f"schedule.batch = {schedule.batch} cannot be shared equally by {self.fabric.world_size} processes"
+            )
+        if schedule.coarse and any(n % schedule.coarse_stride for n in grid):
+            raise ValueError(
+                f"schedule.coarse_stride = {schedule.coarse_stride} does not divide the grid {grid}: it would tear it"
+            )
+
+    def _agree(self, wish: bool) -> bool:
+        """Whether any process of the group wants it: all must stop at the same epoch, or they would wait for each other."""
+        return bool(self.fabric.all_reduce(torch.tensor(float(wish)), reduce_op="max"))
 
     # --- one epoch
 
@@ -126,7 +146,7 @@ class Trainer:
         inputs, targets = coarsen(train.input, stride), coarsen(train.target, stride)
         self.module.train()
         totals: dict[str, float] = {}
-        rate = 0.0
+        rate, used = 0.0, 0
         batches = epoch_batches(
             self.problem,
             inputs,
@@ -144,22 +164,30 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             parts = self._step(batch)
+            used += bool(parts)
             for name, value in parts.items():
-                totals[name] = totals.get(name, 0.0) + value / steps
+                totals[name] = totals.get(name, 0.0) + value
             self.progress.step += 1
             hooks.on_step(self.progress, steps)
         self.progress.epoch += 1
-        return {"epoch": self.progress.epoch, "grid_stride": stride, "rate": rate, **totals}
+        if not used:
+            raise DivergenceError(f"no step of epoch {self.progress.epoch} had a finite loss; {START_AGAIN}")
+        means = {name: value / used for name, value in totals.items()}
+        return {"epoch": self.progress.epoch, "grid_stride": stride, "rate": rate, **means}
 
     def _step(self, batch: Batch) -> dict[str, float]:
+        """One update; the parts of the loss, meaned over the processes, or nothing if the step had to be left out."""
         prediction, xi_0 = self.module(batch.input)
         total, parts = objective(self.problem.group, prediction, batch.target, xi_0, batch.xi_0, batch.xi_T, self._weights())
-        values = {"loss": float(total.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
+        local = {"loss": total.detach(), **{name: part.detach() for name, part in parts.items()}}
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(total)
-        if self._usable(values["loss"]):
-            self.optimizer.step()
-            self._balance(values)
+        shared = local if self.fabric.world_size == 1 else self.fabric.all_reduce(local, reduce_op="mean")
+        values = {name: float(part) for name, part in shared.items()}  # type: ignore[union-attr]
+        if not self._usable(values["loss"]):
+            return {}
+        self.optimizer.step()
+        self._balance(values)
         return values
 
     def _weights(self) -> Weights:
@@ -184,17 +212,16 @@ class Trainer:
         """Whether this step may change the weights; every process decides alike, because the gradient is shared."""
         limit = self.config.schedule.clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit, error_if_nonfinite=False)
-        if math.isfinite(float(norm)) and self.fabric.all_reduce(torch.tensor(math.isfinite(loss)).float(), reduce_op="min"):
+        if math.isfinite(float(norm)) and math.isfinite(loss):
             self._skipped_in_a_row = 0
             return True
         self.progress.skipped += 1
         self._skipped_in_a_row += 1
+        self._say(f"step {self.progress.step} left out: its loss or gradient is not finite")
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-            raise DivergenceError(
-                f"the loss was not finite for {MAX_SKIPPED_IN_A_ROW} steps in a row at epoch {self.progress.epoch + 1} "
-                f"(rate {self.optimizer.param_groups[0]['lr']:.2g}): lower it with --set schedule.rate=..., then start again; "
-                "the last good checkpoint is untouched"
-            )
+            rate = self.optimizer.param_groups[0]["lr"]
+            where = f"{MAX_SKIPPED_IN_A_ROW} steps in a row at epoch {self.progress.epoch + 1} (rate {rate:.2g})"
+            raise DivergenceError(f"the loss was not finite for {where}; {START_AGAIN}")
         return False
 
     # --- between epochs
@@ -225,15 +252,3 @@ def _parameter_groups(model: PACE, decay: float) -> list[dict[str, object]]:
     frame = [p for p in model.frame.parameters() if p.requires_grad]
     groups: list[dict[str, object]] = [{"params": list(model.operator.parameters()), "weight_decay": decay}]
     return [*groups, {"params": frame, "weight_decay": 0.0}] if frame else groups
-
-
-def _changed(old: dict[str, object], new: dict[str, object], prefix: str = "") -> str:
-    rows = []
-    for key in sorted(old.keys() | new.keys()):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            inner = _changed(a, b, f"{prefix}{key}.")
-            rows += [inner] if inner else []
-        elif a != b:
-            rows.append(f"{prefix}{key} was {a!r}, now {b!r}")
-    return "; ".join(rows)

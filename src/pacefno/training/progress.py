@@ -41,7 +41,7 @@ def training_progress(config: RunConfig) -> Iterator[Hooks]:
             bar.update(task, total=config.schedule.epochs * steps_per_epoch, completed=progress.step)
 
         def on_epoch(progress: TrainingProgress) -> None:
-            bar.update(task, note=_note(progress))
+            bar.update(task, note=f"epoch {progress.epoch}, {_note(progress)}")
 
         yield Hooks(on_step=on_step, on_epoch=on_epoch, on_message=lambda text: bar.console.print(text, highlight=False))
 
@@ -49,7 +49,7 @@ def training_progress(config: RunConfig) -> Iterator[Hooks]:
 def _note(progress: TrainingProgress) -> str:
     loss = progress.log[-1]["loss"]
     best = f", best validation {progress.best_error:.4f}" if progress.best_epoch else ""
-    return f"epoch {progress.epoch}, loss {loss:.4f}{best}"
+    return f"loss {loss:.4f}{best}"
 
 
 def _lines(title: str, epochs: int) -> Callable[[TrainingProgress], None]:
@@ -64,6 +64,6 @@ def _lines(title: str, epochs: int) -> Callable[[TrainingProgress], None]:
             return
         per_epoch = (time.monotonic() - began) / (progress.epoch - first[0] + 1)
         left = per_epoch * (epochs - progress.epoch)
-        say(f"{title}: {_note(progress)} of {epochs}, about {left:.0f} s left")
+        say(f"{title}: epoch {progress.epoch} of {epochs}, {_note(progress)}, about {left:.0f} s left")
 
     return on_epoch

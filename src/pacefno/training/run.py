@@ -16,7 +16,7 @@ from pacefno.data import Dataset, channel_statistics, open_dataset
 from pacefno.durable import remove_stale_temporaries, write_text_atomically
 from pacefno.equations import problem_named
 from pacefno.lock import FolderLock
-from pacefno.training.config import RunConfig
+from pacefno.training.config import RunConfig, changed_settings
 from pacefno.training.log import write_metric_log
 from pacefno.training.loop import Hooks, Trainer
 from pacefno.training.models import build_model, model_named
@@ -44,6 +44,13 @@ def is_finished(run: Path) -> bool:
     return True
 
 
+def check_settings(run: Path, config: RunConfig) -> None:
+    """Refuse a finished run that was trained with other settings than these: it is another model."""
+    changed = changed_settings(load_checkpoint(run / FINAL).documents["config"], config.model_dump())
+    if changed:
+        raise ValueError(f"{run} was trained with other settings ({changed}): name another run folder, or delete this one")
+
+
 def make_fabric(config: RunConfig) -> Fabric:
     """CPU or GPU; one process, or all those that torchrun started."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -61,9 +68,7 @@ def train(
     fabric: Fabric | None = None,
 ) -> Progress:
     """Train one row of a table into ``run``; with ``resume`` go on where it stopped (or begin, if there is nothing)."""
-    spec = model_named(config.model)
-    if spec.trained_as:
-        raise ValueError(f"{config.model!r} has no training of its own: it uses the weights of {spec.trained_as!r}; train that")
+    check_trainable(config)
     hooks = hooks or Hooks()
     fabric = fabric or make_fabric(config)
     fabric.launch()
@@ -74,6 +79,12 @@ def train(
         if not resume and (is_finished(run) or any(run.glob(f"{PREFIX}*"))):
             raise RunExistsError(f"{run} already holds a training: add --resume to go on with it, or name another folder")
         return _train(config, dataset, run, guarded, fabric)
+
+
+def check_trainable(config: RunConfig) -> None:
+    spec = model_named(config.model)
+    if spec.trained_as:
+        raise ValueError(f"{config.model!r} has no training of its own: it uses the weights of {spec.trained_as!r}; train that")
 
 
 def _train(config: RunConfig, dataset: Dataset, run: Path, hooks: Hooks, fabric: Fabric) -> Progress:
