@@ -38,10 +38,10 @@ from pacefno.data.commands import data_app
 from pacefno.data.manifest import MANIFEST, read_manifest
 from pacefno.data.progress import Silent
 from pacefno.data.recipe import recipe_of
-from pacefno.data.samples import every
 from pacefno.data.show import draw_samples, draw_spectra, generator_errors, slice_residuals
 from pacefno.durable import sha256_of
 from pacefno.equations import PROBLEMS, Problem, SolverError
+from pacefno.grid import coarsen
 from pacefno.lock import FolderInUseError, FolderLock
 
 TINY = replace(PROBLEMS["burgers1d_smooth"], grid=(64,), step=0.01, spacing=0.5)
@@ -318,8 +318,8 @@ def test_thinned_presets_take_every_kth_point_of_the_same_solutions(
     thin, full = open_dataset(make(TINY, tmp_path)), open_dataset(kept)
     assert thin.recipe.ood_grid == (16,)
     for split in ("train", "test_id"):
-        assert torch.equal(thin.load(split).input, every(full.load(split).input, 4, 1))
-    assert torch.equal(thin.load("test_ood", "ood").target, every(full.load("test_ood", "ood").target, 4, 1))
+        assert torch.equal(thin.load(split).input, coarsen(full.load(split).input, 4))
+    assert torch.equal(thin.load("test_ood", "ood").target, coarsen(full.load("test_ood", "ood").target, 4))
 
 
 @pytest.mark.parametrize(("split", "grid"), [("train", "ood"), ("test", "id"), ("test_id", "fine")])

@@ -16,8 +16,9 @@ import torch
 
 from pacefno.data import generate, open_dataset
 from pacefno.equations import problem_named
+from pacefno.grid import coarsen
 from pacefno.lock import FolderInUseError, FolderLock
-from pacefno.training.batches import Batch, coarsen, epoch_batches
+from pacefno.training.batches import Batch, epoch_batches
 from pacefno.training.config import ConfigError, LossSettings, ScheduleSettings, with_overrides
 from pacefno.training.evaluate import evaluate
 from pacefno.training.load import load, load_run

@@ -197,6 +197,11 @@ def _resize_axis(spectrum: Tensor, axis: int, n_old: int, n_new: int, *, half: b
     return torch.cat([positive, spectrum.new_zeros(gap), *negative], dim=axis)
 
 
+def coarsen(field: Tensor, stride: int) -> Tensor:
+    """Every ``stride``-th point of each grid axis; a periodic grid again where the stride divides it."""
+    return field[(slice(None), slice(None), *[slice(None, None, stride)] * (field.ndim - 2))]
+
+
 def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
     """Remove every mode above ``top`` on each axis; by default just the Nyquist modes."""
     shape = tuple(field.shape[-dim:])

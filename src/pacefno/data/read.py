@@ -12,8 +12,8 @@ from torch import Tensor
 from pacefno.data.errors import DatasetError
 from pacefno.data.manifest import Manifest, check_file, read_manifest
 from pacefno.data.recipe import SPLITS, Recipe
-from pacefno.data.samples import every
 from pacefno.data.shards import open_shard, read_shard
+from pacefno.grid import coarsen
 
 
 @final
@@ -53,7 +53,7 @@ class Dataset:
             arrays, _ = read_shard(self.path / shard.name, recipe, shard)
             for name in parts.keys() & arrays.keys():
                 values = torch.from_numpy(arrays[name])
-                values = values if name == "generators" else every(values, stride, recipe.dim)
+                values = values if name == "generators" else coarsen(values, stride)
                 parts[name].append(values.contiguous())
         joined = {name: torch.cat(values) if values else None for name, values in parts.items()}
         inputs, targets = joined["input"], joined["target"]

@@ -14,7 +14,7 @@ from pacefno.data.schema import COORDINATE, FIELD, Shard, batch_size, layout
 from pacefno.data.shards import Arrays
 from pacefno.equations import Problem, SolverError
 from pacefno.equations.random_fields import generator_for
-from pacefno.grid import points
+from pacefno.grid import coarsen, points
 from pacefno.symmetry.translation import AXES
 
 
@@ -118,11 +118,5 @@ def _store(arrays: Arrays, fields: dict[str, Tensor], recipe: Recipe, shard: Sha
     for name, values in fields.items():
         kept = values[:count]
         if name != "generators":
-            kept = every(kept, stride, recipe.dim)
+            kept = coarsen(kept, stride)
         arrays[name][row : row + count] = kept.numpy().astype(COORDINATE if name == "generators" else FIELD)
-
-
-def every(field: Tensor, stride: int, dim: int) -> Tensor:
-    """Every ``stride``-th point along each of the last ``dim`` axes."""
-    whole = [slice(None)] * (field.ndim - dim)
-    return field[(*whole, *[slice(None, None, stride)] * dim)]

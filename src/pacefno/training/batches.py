@@ -22,13 +22,6 @@ class Batch:
     xi_T: Tensor
 
 
-def coarsen(field: Tensor, stride: int) -> Tensor:
-    """Every ``stride``-th point of each grid axis."""
-    if stride == 1:
-        return field
-    return field[(slice(None), slice(None), *[slice(None, None, stride)] * (field.ndim - 2))]
-
-
 def perturb(problem: Problem, x: Tensor, y: Tensor, xi_0: Tensor) -> Batch:
     """Lines 2-3 of Algorithm 1: the same element moves the input, and its terminal image the target."""
     xi_T = problem.group.transport(xi_0, problem.horizon)

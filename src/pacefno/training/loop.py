@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from pacefno.data import Samples
 from pacefno.equations import Problem
+from pacefno.grid import coarsen
 from pacefno.losses import Weights, objective
 from pacefno.metrics import relative_l2
 from pacefno.pace import PACE
-from pacefno.training.batches import Batch, batches_per_epoch, coarsen, epoch_batches
+from pacefno.training.batches import Batch, batches_per_epoch, epoch_batches
 from pacefno.training.config import RunConfig, changed_settings
 from pacefno.training.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
 from pacefno.training.state import Progress, copy_weights, newest, restore_state, save_final, save_state
