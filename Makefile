@@ -28,8 +28,8 @@ types: $(STAMP)  ## static types
 
 bench: $(STAMP)  ## timings, as ratios in one run; leave the machine alone meanwhile
 	$(BIN)/python benchmarks/operators.py
-	$(BIN)/python benchmarks/pace.py
 	$(BIN)/python benchmarks/solvers.py
+	$(BIN)/python benchmarks/pace.py
 
 PROBLEMS := burgers1d burgers2d shallow_water navier_stokes navier_stokes_literal
 problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 20 minutes)
