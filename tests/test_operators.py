@@ -139,6 +139,7 @@ def test_matrices_made_in_inference_mode_serve_training_afterwards() -> None:
     with torch.inference_mode():
         model(random(1, 2, 23, dtype=torch.float32))
     model(random(1, 2, 23, dtype=torch.float32)).sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 # --- every operator of the registry ---------------------------------------------------------------------------------

@@ -17,6 +17,18 @@ from pathlib import Path
 TEMPORARY = re.compile(r".+\.tmp-(\d+)")
 
 
+class PathError(Exception):
+    """Something on the disk cannot be used: ``path`` is what is at fault, ``reason`` says what is wrong and what to do."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
 def sha256_of(path: Path) -> str:
     """The sha256 of a file as hexadecimal text, read in pieces."""
     with open(path, "rb") as file:

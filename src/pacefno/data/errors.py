@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pacefno.durable import PathError
 
 
-class DatasetError(Exception):
+class DatasetError(PathError):
     """``path`` is the file or folder at fault, ``reason`` says what is wrong with it and what to do."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"

@@ -54,7 +54,11 @@ class ScalarBoost(Boost):
 
 
 class MomentumBoost(Boost):
-    """``(h, m) -> (h, m + h V)``: conservative height and momentum (shallow water)."""
+    """``(h, m) -> (h, m + h V)``: conservative height and momentum (shallow water).
+
+    The background velocity is the paper's mean of ``m / h``. That quotient is not band-limited, so its mean over the
+    points follows a sub-cell shift only as well as the grid resolves ``1 / h``.
+    """
 
     def __init__(self, dim: int) -> None:
         self.dim = dim

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from pacefno.durable import PathError
+
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 MANIFEST_LIMIT: Final = 1_000_000  # bytes
@@ -22,16 +24,8 @@ DAMAGED: Final = "do not use this checkpoint, resume from an older one of the sa
 Entry: TypeAlias = dict[str, Any]  # {"bytes": int, "sha256": hexadecimal text}
 
 
-class CheckpointError(Exception):
+class CheckpointError(PathError):
     """Anything wrong with a checkpoint: ``path`` is the file at fault, ``reason`` says what is wrong and what to do."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 def manifest_of(files: Mapping[str, bytes]) -> bytes:
