@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Weights:
     anchor: float = 0.0
     invariant: float = 0.0  # relative L2 of the first channel in the canonical frame (the paper's height term)
     per_channel: bool = False
+    relative_to: Literal["unmoved", "moved"] = "moved"  # the target that the error is divided by the norm of
 
 
 def objective(
@@ -46,13 +48,17 @@ def objective(
     true: Tensor,
     true_terminal: Tensor,
     weights: Weights,
+    unmoved: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The total loss and its parts (means over the batch); a term of weight zero is not computed.
 
     ``group`` moved the samples by ``true`` and their targets by ``true_terminal``. A model without a frame (trivial group)
-    estimates nothing: its ``estimated`` has no coordinates, and the frame terms are left out.
+    estimates nothing: its ``estimated`` has no coordinates, and the frame terms are left out. ``unmoved`` is the target
+    before it was moved; without it the error is divided by the norm of ``target``.
     """
-    parts = {"l2": relative_l2(prediction, target, per_channel=weights.per_channel).mean()}
+    reference = unmoved if weights.relative_to == "unmoved" else None
+    error = relative_l2(prediction, target, per_channel=weights.per_channel, reference=reference)
+    parts = {"l2": error.mean()}
     total = parts["l2"]
     if weights.h1:
         parts["h1"] = relative_h1(prediction, target).mean()

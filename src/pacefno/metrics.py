@@ -13,11 +13,16 @@ from pacefno.pace import PACE
 from pacefno.symmetry import Group
 
 
-def relative_l2(prediction: Tensor, target: Tensor, *, per_channel: bool = False) -> Tensor:
-    """``|p - y| / |y|`` per sample, ``(B,)``: pooled over channels, or the mean over channels of their ratios."""
+def relative_l2(
+    prediction: Tensor, target: Tensor, *, per_channel: bool = False, reference: Tensor | None = None
+) -> Tensor:
+    """``|p - y| / |y|`` per sample, ``(B,)``: pooled over channels, or the mean over channels of their ratios.
+
+    With a ``reference`` r it is ``|p - y| / |r|``: the scale of the field before a boost added its own energy to it.
+    """
     _same_shape(prediction, target)
     start = 2 if per_channel else 1
-    ratio = _ratio(_norm(prediction - target, start), _norm(target, start))
+    ratio = _ratio(_norm(prediction - target, start), _norm(target if reference is None else reference, start))
     return ratio.mean(dim=1) if per_channel else ratio
 
 

@@ -20,12 +20,13 @@ class Batch:
     target: Tensor
     xi_0: Tensor
     xi_T: Tensor
+    unmoved: Tensor  # y itself: the scale on which its error is measured
 
 
 def perturb(problem: Problem, x: Tensor, y: Tensor, xi_0: Tensor) -> Batch:
     """Lines 2-3 of Algorithm 1: the same element moves the input, and its terminal image the target."""
     xi_T = problem.group.transport(xi_0, problem.horizon)
-    return Batch(problem.group.act(x, xi_0), problem.group.act(y, xi_T), xi_0, xi_T)
+    return Batch(problem.group.act(x, xi_0), problem.group.act(y, xi_T), xi_0, xi_T, y)
 
 
 def epoch_batches(
@@ -54,7 +55,7 @@ def epoch_batches(
         if moved:
             yield perturb(problem, x, y, xi_0)
         else:
-            yield Batch(x, y, torch.zeros_like(xi_0), torch.zeros_like(xi_0))
+            yield Batch(x, y, torch.zeros_like(xi_0), torch.zeros_like(xi_0), y)
 
 
 def batches_per_epoch(samples: int, size: int) -> int:

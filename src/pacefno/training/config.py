@@ -29,6 +29,8 @@ class OperatorSettings(Settings):
 class LossSettings(Settings):
     """Weights of the paper's terms beside the relative L2 error, with their schedules."""
 
+    # A boost adds its energy to the target: divided by that norm, the samples boosted most would count least.
+    relative_to: Literal["unmoved", "moved"] = "unmoved"
     h1: float = Field(0.0, ge=0)
     h1_schedule: Literal["constant", "ema", "ramp"] = "constant"
     h1_memory: float = Field(0.9, ge=0, lt=1)  # of the moving average that sets the weight to L2/H1 ("ema")

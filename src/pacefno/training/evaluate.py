@@ -60,13 +60,19 @@ def evaluate(run: Path, dataset: Dataset, model: str | None = None) -> dict[str,
     name = model or config.model
     spec = model_named(name)
     row: dict[str, Any] = {"problem": problem.name, "model": name, "seed": config.seed, "preset": config.preset}
-    row |= _id_errors(trained.model, spec, problem, dataset)
-    row |= _ood_errors(trained.model, spec, problem, dataset.load("test_ood", "ood"))
-    row |= _equivariance(trained.model, spec, problem, dataset)
-    row["parameters"] = sum(p.numel() for p in trained.model.parameters())
+    row |= score(trained.model, spec, problem, dataset)
     row["train_seconds"] = round(trained.train_seconds, 1)
     row["finished"] = trained.finished
     return row | machine(trained.model)
+
+
+def score(model: PACE, spec: ModelSpec, problem: Problem, dataset: Dataset) -> dict[str, Any]:
+    """The measured part of a row; the model need not be one of the registry (an ablation, another method's frame)."""
+    row = _id_errors(model, spec, problem, dataset)
+    row |= _ood_errors(model, spec, problem, dataset.load("test_ood", "ood"))
+    row |= _equivariance(model, spec, problem, dataset)
+    row["parameters"] = sum(p.numel() for p in model.parameters())
+    return row
 
 
 def _id_errors(model: PACE, spec: ModelSpec, problem: Problem, dataset: Dataset) -> dict[str, Any]:

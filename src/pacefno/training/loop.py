@@ -179,7 +179,9 @@ class Trainer:
     def _step(self, batch: Batch) -> dict[str, float]:
         """One update; the parts of the loss, meaned over the processes, or nothing if the step had to be left out."""
         prediction, xi_0 = self.module(batch.input)
-        total, parts = objective(self.problem.group, prediction, batch.target, xi_0, batch.xi_0, batch.xi_T, self._weights())
+        total, parts = objective(
+            self.problem.group, prediction, batch.target, xi_0, batch.xi_0, batch.xi_T, self._weights(), batch.unmoved
+        )
         local = {"loss": total.detach(), **{name: part.detach() for name, part in parts.items()}}
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(total)
@@ -200,6 +202,7 @@ class Trainer:
             anchor=anchor_weight(loss, epoch),
             invariant=loss.invariant,
             per_channel=self.problem.per_channel,
+            relative_to=loss.relative_to,
         )
 
     def _balance(self, values: dict[str, float]) -> None:
