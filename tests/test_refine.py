@@ -21,7 +21,8 @@ from pacefno.frames import (
     Refiner,
     SelfConsistency,
 )
-from pacefno.frames.refine import Energy, energy_of
+from pacefno.frames.base import Energy
+from pacefno.frames.refine import energy_of
 from pacefno.grid import points, resample
 from pacefno.metrics import random_elements
 from pacefno.pace import PACE

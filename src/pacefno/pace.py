@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pacefno.frames import AnalyticFrame, Estimate, Frame, GaussNewton, Refinement, Refiner, SelfConsistency
+from pacefno.frames import AnalyticFrame, Estimate, Frame, GaussNewton, Refinement, Refiner
 from pacefno.grid import check_field, compute_dtype
 from pacefno.symmetry import Group
 
@@ -48,14 +48,14 @@ class PACE(nn.Module):
         return self.group.inverse(field, self.frame_of(field).xi)
 
     def refine(self, field: Tensor, refiner: Refiner | None = None) -> Refinement:
-        """A frame with lower self-consistency energy than the estimate's (test-time adaptation); weights stay frozen.
+        """A frame with lower energy than the estimate's (test-time adaptation, by the frame's own energy); weights stay frozen.
 
         Predict with it by ``model.at(field, model.refine(field).xi)``.
         """
         refiner = GaussNewton() if refiner is None else refiner
         with torch.no_grad():
             xi_0 = self.frame_of(field).xi
-        return refiner(SelfConsistency(self.frame), field.to(compute_dtype(field.dtype)), xi_0)
+        return refiner(self.frame.energy(), field.to(compute_dtype(field.dtype)), xi_0)
 
     def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Half precision for an operator with such weights; else the dtype in which everything around it is computed."""

@@ -12,7 +12,7 @@ from pacefno.equations.base import Equation, derivative, laplacian
 from pacefno.equations.problem import Problem
 from pacefno.equations.random_fields import compact_vorticity, gaussian_field, scale_to_rms
 from pacefno.grid import from_spectrum, to_spectrum
-from pacefno.symmetry import Euclidean, MomentSlice, PhaseSlice
+from pacefno.symmetry import Euclidean, MomentSlice, QuarterSlice
 
 
 class NavierStokes(Equation):
@@ -80,7 +80,7 @@ def _problem(name: str, title: str, nu: float, spacing: float, step: float, comp
         title=title,
         equation=equation,
         draw=_draw_compact if compact else _draw_periodic,
-        slice=MomentSlice(equation.group) if compact else PhaseSlice(equation.group),
+        slice=MomentSlice(equation.group) if compact else QuarterSlice(equation.group),
         grid=(128, 128),
         coarsening=2,
         spacing=spacing,

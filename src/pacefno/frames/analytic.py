@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from pacefno.frames.base import Estimate, Frame, firm_part
+from pacefno.frames.seams import SeamFrame
 from pacefno.grid import compute_dtype
-from pacefno.symmetry import CanonicalSlice, Group, default_slice
+from pacefno.symmetry import CanonicalSlice, Group, QuarterSlice, default_slice
 
 
 class AnalyticFrame(Frame):
@@ -23,7 +24,13 @@ class AnalyticFrame(Frame):
 
     def forward(self, field: Tensor) -> Estimate:
         field = field.to(compute_dtype(field.dtype))  # a mean in half precision would be a wrong velocity
-        return Estimate(self.slice.coordinates(field), firm_part(self.slice.quality(field)))
+        xi, quality = self.slice.read(field)
+        return Estimate(xi, firm_part(quality))
+
+
+def analytic_frame(group: Group, slice: CanonicalSlice | None = None) -> Frame:
+    """The frame that needs no training: the slice's own coordinates, or the search that a torn periodic field takes."""
+    return SeamFrame(group, slice) if isinstance(slice, QuarterSlice) else AnalyticFrame(group, slice)
 
 
 class KinematicFrame(Frame):

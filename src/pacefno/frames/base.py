@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -25,6 +26,36 @@ class Frame(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, field: Tensor) -> Estimate: ...
+
+    def energy(self) -> Energy:
+        """What test-time adaptation lowers: by default the frame's own consistency, as in the paper."""
+        return SelfConsistency(self)
+
+
+class Energy(ABC):
+    """Residuals of a candidate frame, ``(B, m)``; zero where the pulled-back field is canonical. ``J = |r|^2 / 2``."""
+
+    group: Group
+
+    @abstractmethod
+    def residual(self, field: Tensor, xi: Tensor) -> Tensor: ...
+
+
+class SelfConsistency(Energy):
+    """The paper's J_TTA: what the frame still finds on the field that was pulled back by it, ``P_S E_phi(C_xi^-1 a)``.
+
+    ``r = 2 sin(pi e / period)``, so that ``|r|^2 / 2 = sum of 1 - cos(2 pi e / period)``: the wrapped (cosine) form, which
+    is the squared form for small residuals.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.group = frame.group
+
+    def residual(self, field: Tensor, xi: Tensor) -> Tensor:
+        left = self.frame(self.group.inverse(field, xi)).xi[:, : self.group.spatial]
+        periods = left.new_tensor(self.group.periods[: self.group.spatial])
+        return 2 * torch.sin(math.pi * left / periods)
 
 
 def firm_part(quality: Tensor) -> Tensor:

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pacefno.frames.base import Estimate, Frame, check_something_to_find, firm_part
+from pacefno.frames.analytic import KinematicFrame, analytic_frame
+from pacefno.frames.base import Energy, Estimate, Frame, SelfConsistency, check_something_to_find, firm_part
 from pacefno.frames.readout import harmonics, retract, shares, standardise
+from pacefno.frames.seams import SeamFrame
 from pacefno.grid import check_field, compute_dtype, resample
-from pacefno.symmetry import CanonicalSlice, Group, default_slice
+from pacefno.symmetry import CanonicalSlice, Group
 
 CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d}
 KERNEL = 5
+MANY = 4
 
 
 class CircularConvolution(nn.Module):
@@ -85,26 +88,33 @@ class EquivariantFrame(Frame):
         self.group = group
         self.channels = channels
         self.aligned = aligned
-        self.slice = default_slice(group) if slice is None else slice
+        self.start = analytic_frame(group, slice) if aligned else KinematicFrame(group)
+        # Pulling a channel back costs as much as operating on it: of many frames the first and the last are enough.
+        self.seen = list(range(channels)) if channels <= MANY or not aligned else [0, channels - 1]
         self.points = points or (64 if group.dim == 1 else 32)
-        self.network = DensityNetwork(group.dim, channels, width, depth, maps=group.spatial)
+        self.network = DensityNetwork(group.dim, len(self.seen), width, depth, maps=group.spatial)
         if aligned:
             nn.init.zeros_(self.network.last.weight)
 
     def forward(self, field: Tensor) -> Estimate:
         check_field(field, channels=self.channels, dim=self.group.dim, finite=False)
         field = field.to(compute_dtype(field.dtype))
-        start = self._start(field)
+        start = self.start(field)
         # Pulled back on the full grid: a rotation does not commute with the resampling, though a shift does.
-        coarse = resample(self.group.inverse(field, start), [self.points] * self.group.dim)
+        pulled = self.group.inverse(field if len(self.seen) == self.channels else field[:, self.seen], start.xi)
+        coarse = resample(pulled, [self.points] * self.group.dim)
         density = self.network(standardise(coarse))
         vectors = self._vectors(density)
-        confidence = firm_part(self.slice.quality(field) if self.aligned else shares(density, vectors).amin(dim=1))
+        confidence = start.confidence if self.aligned else firm_part(shares(density, vectors).amin(dim=1))
         if self.aligned:
             vectors = vectors + vectors.new_tensor([1.0, 0.0])
         spatial = torch.where(confidence[:, None] > 0, retract(vectors, self.group), 0.0)
         residual = functional.pad(spatial, (0, self.group.size - self.group.spatial))
-        return Estimate(self.group.compose(start, residual), confidence)
+        return Estimate(self.group.compose(start.xi, residual), confidence)
+
+    def energy(self) -> Energy:
+        """The start's own, where that is more than consistency: a seam says more than any estimator."""
+        return self.start.energy() if isinstance(self.start, SeamFrame) else SelfConsistency(self)
 
     def _vectors(self, density: Tensor) -> Tensor:
         """One vector in R^2 per spatial coordinate, ``(B, spatial, 2)``: M_phi."""
@@ -114,9 +124,3 @@ class EquivariantFrame(Frame):
         # An angle is the direction in which a density leans: the sine parts along x and y.
         directions = [parts[:, j, :2, 1] for j in range(dim, self.group.spatial)]
         return torch.stack(positions + directions, dim=1)
-
-    def _start(self, field: Tensor) -> Tensor:
-        if self.aligned:
-            return self.slice.coordinates(field)
-        velocity = self.group.kinematic(field)
-        return torch.cat([velocity.new_zeros(len(field), self.group.spatial), velocity], dim=1)

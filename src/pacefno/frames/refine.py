@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pacefno.frames.base import Frame
-from pacefno.symmetry import Group
+from pacefno.frames.base import Energy
 
 
 class Refinement(NamedTuple):
@@ -26,32 +26,6 @@ class Refinement(NamedTuple):
     energy_before: Tensor  # (B,)
     energy_after: Tensor  # (B,), never above energy_before
     evaluations: int  # of the energy, derivatives included
-
-
-class Energy(ABC):
-    """Residuals of a candidate frame, ``(B, m)``; zero where the pulled-back field is canonical."""
-
-    group: Group
-
-    @abstractmethod
-    def residual(self, field: Tensor, xi: Tensor) -> Tensor: ...
-
-
-class SelfConsistency(Energy):
-    """The paper's J_TTA: what the frame still finds on the field that was pulled back by it, ``P_S E_phi(C_xi^-1 a)``.
-
-    ``r = 2 sin(pi e / period)``, so that ``|r|^2 / 2 = sum of 1 - cos(2 pi e / period)``: the wrapped (cosine) form, which
-    is the squared form for small residuals.
-    """
-
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-        self.group = frame.group
-
-    def residual(self, field: Tensor, xi: Tensor) -> Tensor:
-        left = self.frame(self.group.inverse(field, xi)).xi[:, : self.group.spatial]
-        periods = left.new_tensor(self.group.periods[: self.group.spatial])
-        return 2 * torch.sin(math.pi * left / periods)
 
 
 def energy_of(residual: Tensor) -> Tensor:
@@ -86,50 +60,81 @@ class GaussNewton(Refiner):
 
     @torch.no_grad()
     def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
-        if energy.group.spatial == 0:
+        group = energy.group
+        if group.spatial == 0:
             return _nothing_to_do(xi)
-        residual = energy.residual(field, xi)
-        best = start = energy_of(residual)
-        tolerance = self.tolerance if self.tolerance is not None else (1e2 * torch.finfo(residual.dtype).eps) ** 2
-        damping = residual.new_full((len(xi),), self.damping)
-        evaluations = 1
-        for _ in range(self.steps):
-            open_ = best > tolerance  # a finished sample rests: its result must not depend on its batch mates
-            if not bool(open_.any()):
-                break
-            jacobian = _jacobian(energy, field, xi)
-            candidate = _step(energy.group, xi, residual, jacobian, damping)
-            new_residual = energy.residual(field, candidate)
-            evaluations += energy.group.spatial + 1
-            better = open_ & (energy_of(new_residual) < best)  # False for NaN
-            xi = torch.where(better[:, None], candidate, xi)
-            residual = torch.where(better[:, None], new_residual, residual)
-            best = energy_of(residual)
-            damping = torch.where(better, damping / 10, damping * 10)
-        return Refinement(xi, start, best, evaluations)
+        kinematic = xi[:, group.spatial :]
+
+        def residual(spatial: Tensor) -> Tensor:
+            return energy.residual(field, torch.cat([spatial, kinematic], dim=1))
+
+        def wrap(spatial: Tensor) -> Tensor:
+            return group.wrap(torch.cat([spatial, kinematic], dim=1))[:, : group.spatial]
+
+        found, before, after, evaluations = least_squares(
+            residual, xi[:, : group.spatial], self.steps, damping=self.damping, tolerance=self.tolerance, wrap=wrap
+        )
+        return Refinement(torch.cat([found, kinematic], dim=1), before, after, evaluations)
 
 
-def _jacobian(energy: Energy, field: Tensor, xi: Tensor) -> Tensor:
-    """``dr/dxi`` over the spatial coordinates, ``(B, m, spatial)``: samples do not mix, so one sweep serves the batch."""
+def least_squares(
+    residual: Callable[[Tensor], Tensor],
+    x: Tensor,
+    steps: int,
+    *,
+    damping: float = 1e-3,
+    tolerance: float | None = None,
+    longest: float = math.inf,
+    spacing: float | None = None,
+    wrap: Callable[[Tensor], Tensor] = lambda x: x,
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Minimise ``|r(x)|^2 / 2`` sample by sample, ``x`` ``(B, d)``: the best x, energies before and after, evaluations.
+
+    No coordinate moves by more than ``longest`` in one step. Derivatives are exact, or differences over ``spacing``,
+    which take half the time and are good enough for a fit.
+    """
+    now = residual(x)
+    best = start = energy_of(now)
+    tolerance = tolerance if tolerance is not None else (1e2 * torch.finfo(now.dtype).eps) ** 2
+    weight = now.new_full((len(x),), damping)
+    evaluations = 1
+    for _ in range(steps):
+        open_ = best > tolerance  # a finished sample rests: its result must not depend on its batch mates
+        if not bool(open_.any()):
+            break
+        step = _step(now, _jacobian(residual, x, now, spacing), weight).to(x.dtype)
+        candidate = wrap(x + step.clamp(-longest, longest))
+        then = residual(candidate)
+        evaluations += x.shape[1] + 1
+        better = open_ & (energy_of(then) < best)  # False for NaN
+        x = torch.where(better[:, None], candidate, x)
+        now = torch.where(better[:, None], then, now)
+        best = energy_of(now)
+        weight = torch.where(better, weight / 10, weight * 10)
+    return x, start, best, evaluations
+
+
+def _jacobian(residual: Callable[[Tensor], Tensor], x: Tensor, now: Tensor, spacing: float | None) -> Tensor:
+    """``dr/dx``, ``(B, m, d)``: samples do not mix, so one sweep per coordinate serves the batch."""
     columns = []
-    for j in range(energy.group.spatial):
-        tangent = torch.zeros_like(xi)
+    for j in range(x.shape[1]):
+        tangent = torch.zeros_like(x)
         tangent[:, j] = 1
-        column = torch.func.jvp(lambda z: energy.residual(field, z), (xi,), (tangent,))[1]
-        columns.append(column)
+        if spacing is None:
+            columns.append(torch.func.jvp(residual, (x,), (tangent,))[1])
+        else:
+            columns.append((residual(x + spacing * tangent) - now) / spacing)
     return torch.stack(columns, dim=-1)
 
 
-def _step(group: Group, xi: Tensor, residual: Tensor, jacobian: Tensor, damping: Tensor) -> Tensor:
-    """``xi - (J'J + damping diag(J'J))^-1 J'r`` on the spatial coordinates, wrapped."""
+def _step(residual: Tensor, jacobian: Tensor, damping: Tensor) -> Tensor:
+    """``-(J'J + damping diag(J'J))^-1 J'r``, ``(B, d)``."""
     transposed = jacobian.transpose(1, 2)
     normal = transposed @ jacobian
     diagonal = normal.diagonal(dim1=1, dim2=2)
     floor = torch.finfo(normal.dtype).eps * (1 + diagonal.amax(dim=1, keepdim=True))
     normal = normal + torch.diag_embed(damping[:, None] * diagonal + floor)
-    delta = torch.linalg.solve_ex(normal, -(transposed @ residual[..., None]))[0][..., 0]  # one bad sample must not raise
-    moved = torch.cat([xi[:, : group.spatial] + delta.to(xi.dtype), xi[:, group.spatial :]], dim=1)
-    return group.wrap(moved)
+    return torch.linalg.solve_ex(normal, -(transposed @ residual[..., None]))[0][..., 0]  # one bad sample must not raise
 
 
 @dataclass(frozen=True)

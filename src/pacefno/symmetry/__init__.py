@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pacefno.symmetry.base import Group
+from pacefno.symmetry.base import Coordinates, Group
 from pacefno.symmetry.euclidean import Euclidean
 from pacefno.symmetry.galilean import Galilean
-from pacefno.symmetry.slices import CanonicalSlice, MomentSlice, PhaseSlice, default_slice
+from pacefno.symmetry.lie_point import LiePoint
+from pacefno.symmetry.slices import CanonicalSlice, MomentSlice, PhaseSlice, QuarterSlice, default_slice
+from pacefno.symmetry.trajectories import Trajectories, window_starts
 from pacefno.symmetry.translation import Translation
 from pacefno.symmetry.trivial import Trivial
 
@@ -25,12 +27,17 @@ GROUPS: dict[str, Callable[[], Group]] = {
 __all__ = [
     "GROUPS",
     "CanonicalSlice",
+    "Coordinates",
     "Euclidean",
     "Galilean",
     "Group",
+    "LiePoint",
     "MomentSlice",
     "PhaseSlice",
+    "QuarterSlice",
+    "Trajectories",
     "Translation",
     "Trivial",
     "default_slice",
+    "window_starts",
 ]

@@ -12,38 +12,20 @@ from torch import Tensor
 from pacefno.grid import FieldError, check_field
 
 
-class Group(ABC):
-    """A group acting on periodic fields ``(B, C, *grid)``, one element per sample.
+class Coordinates(ABC):
+    """Elements of a group as rows of coordinates ``xi`` of shape ``(B, size)``, whatever they act on.
 
-    An element is a row of coordinates ``xi`` of shape ``(B, size)``: spatial coordinates first (translations in periods,
-    angles in radians), kinematic ones (velocities) last. The paper's Lie-algebra coordinates, with ``exp`` included.
+    Spatial coordinates come first (translations in periods, angles in radians), kinematic ones (velocities) last. The
+    paper's Lie-algebra coordinates, with ``exp`` included.
     """
 
     name: str
-    dim: int
     coordinates: tuple[str, ...]
     periods: tuple[float, ...]  # math.inf for a coordinate that does not wrap
-    spatial: int  # how many leading coordinates a frame must find; the rest is measured from the field
 
     @property
     def size(self) -> int:
         return len(self.coordinates)
-
-    # --- on fields
-
-    @abstractmethod
-    def act(self, field: Tensor, xi: Tensor) -> Tensor:
-        """Push out: ``[C_g a](x) = a(g^-1 x)``."""
-
-    @abstractmethod
-    def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
-        """Pull back: undo :meth:`act` of the same coordinates, exactly for fields without a Nyquist mode."""
-
-    def kinematic(self, field: Tensor) -> Tensor:
-        """The kinematic coordinates ``(B, size - spatial)``, read off the field (the paper's P_phys)."""
-        return field.new_zeros(field.shape[0], self.size - self.spatial)
-
-    # --- on coordinates
 
     @abstractmethod
     def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
@@ -84,13 +66,36 @@ class Group(ABC):
         sign = torch.where(uniform[1] < 0.5, -1.0, 1.0)
         return sign * (lower + (upper - lower) * uniform[0])
 
-    def check_element(self, field: Tensor, xi: Tensor) -> Tensor:
-        """Refuse a field or coordinates of another shape; the coordinates in the precision that spectra are computed in."""
-        check_field(field, dim=self.dim, name=self.name, finite=False)  # an extra or missing axis would broadcast
-        expected = (field.shape[0], self.size)
+    def check_rows(self, xi: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
+        """Refuse coordinates of another shape; the others in the precision in which spectra of ``dtype`` are computed."""
+        expected = (batch, self.size)
         if tuple(xi.shape) != expected:
             raise FieldError(
                 f"{self.name}: expected coordinates {self.coordinates} of shape {expected}, got {tuple(xi.shape)}: "
                 "one row per sample"
             )
-        return xi.to(torch.promote_types(field.dtype, torch.float32))
+        return xi.to(torch.promote_types(dtype, torch.float32))
+
+
+class Group(Coordinates):
+    """A group acting on periodic fields ``(B, C, *grid)``, one element per sample."""
+
+    dim: int
+    spatial: int  # how many leading coordinates a frame must find; the rest is measured from the field
+
+    @abstractmethod
+    def act(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Push out: ``[C_g a](x) = a(g^-1 x)``."""
+
+    @abstractmethod
+    def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Pull back: undo :meth:`act` of the same coordinates, exactly for fields without a Nyquist mode."""
+
+    def kinematic(self, field: Tensor) -> Tensor:
+        """The kinematic coordinates ``(B, size - spatial)``, read off the field (the paper's P_phys)."""
+        return field.new_zeros(field.shape[0], self.size - self.spatial)
+
+    def check_element(self, field: Tensor, xi: Tensor) -> Tensor:
+        """Refuse a field or coordinates of another shape; the coordinates in the precision that spectra are computed in."""
+        check_field(field, dim=self.dim, name=self.name, finite=False)  # an extra or missing axis would broadcast
+        return self.check_rows(xi, field.shape[0], field.dtype)

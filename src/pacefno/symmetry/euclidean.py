@@ -17,7 +17,6 @@ from torch import Tensor
 
 from pacefno.grid import FieldError, band_limit, compute_dtype, resample, shift_phase
 from pacefno.symmetry.base import Group
-from pacefno.symmetry.translation import shift
 
 
 def quarter_turn(field: Tensor) -> Tensor:
@@ -47,24 +46,41 @@ def turn(field: Tensor, quarters: Tensor) -> Tensor:
     An odd number leaves content that only one axis of the grid resolves where it is: like the rule for the Nyquist mode,
     this makes every turn unitary, so that its inverse is exact in both orders on grids that are not square too.
     """
-    quarters = quarters.reshape(-1, 1, 1, 1).remainder(4)
+    turned = torch.empty_like(field)
+    for count in sorted(set(quarters.remainder(4).tolist())):  # only what a sample needs is computed
+        chosen = (quarters.remainder(4) == count).nonzero()[:, 0]
+        turned = turned.index_copy(0, chosen, _turned(field[chosen], count))
+    return turned
+
+
+def _turned(field: Tensor, count: int) -> Tensor:
+    if count % 2 == 0:
+        return half_turn(field) if count == 2 else field
     movable = resolved_by_both(field)
     turned = quarter_turn(movable)
-    odd = torch.where(quarters == 3, half_turn(turned), turned) + (field - movable)
-    even = torch.where(quarters == 2, half_turn(field), field)
-    return torch.where(quarters % 2 == 1, odd, even)
+    turned = half_turn(turned) if count == 3 else turned
+    return turned if movable is field else turned + (field - movable)
 
 
-def shear(field: Tensor, slope: Tensor, axis: int) -> Tensor:
-    """Move content along ``axis`` by ``slope * (other coordinate - 1/2)``, one slope per sample, exactly invertible."""
-    moving, other = (-2, -1) if axis == 0 else (-1, -2)
-    n, m = field.shape[moving], field.shape[other]
-    offset = torch.arange(m, dtype=slope.dtype, device=slope.device) / m - 0.5
-    phase = shift_phase(n, slope[:, None] * offset, half=True)[:, None]  # (B, 1, m, modes)
+def move_lines(field: Tensor, distance: Tensor, axis: int) -> Tensor:
+    """Move each grid line along ``axis`` (0: x, 1: y) by its own ``distance``, ``(B, lines)`` or ``(B, 1)``; unitary."""
+    moving = -2 if axis == 0 else -1
+    n = field.shape[moving]
+    phase = shift_phase(n, distance, half=True)[:, None]  # (B, 1, lines, modes)
     if axis == 0:
         phase = phase.transpose(-1, -2)
-    spectrum = torch.fft.rfft(field, dim=moving)
-    return torch.fft.irfft(spectrum * phase, n=n, dim=moving)
+    return torch.fft.irfft(torch.fft.rfft(field, dim=moving) * phase, n=n, dim=moving)
+
+
+def shear(field: Tensor, slope: Tensor, axis: int, extra: Tensor | None = None) -> Tensor:
+    """Move content along ``axis`` by ``slope * (other coordinate - 1/2)``, one slope per sample, exactly invertible.
+
+    ``extra`` moves all of it on by the same distance, at no cost: a shift along the axis of a shear commutes with it.
+    """
+    lines = field.shape[-1 if axis == 0 else -2]
+    offset = torch.arange(lines, dtype=slope.dtype, device=slope.device) / lines - 0.5
+    distance = slope[:, None] * offset
+    return move_lines(field, distance if extra is None else distance + extra[:, None], axis)
 
 
 def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,19 +89,22 @@ def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
     return quarters.long().remainder(4), theta - quarters * (math.pi / 2)
 
 
-def rotate(field: Tensor, theta: Tensor) -> Tensor:
-    """``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))`` after the quarter turns (paper, appendix A)."""
+def rotate(field: Tensor, theta: Tensor, x: Tensor | None = None) -> Tensor:
+    """``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))`` after the quarter turns (paper, appendix A).
+
+    A shift by ``x`` along the first axis afterwards is free.
+    """
     quarters, rest = split_angle(theta)
     alpha, beta = -torch.tan(rest / 2), torch.sin(rest)
     field = turn(field, quarters)
-    return shear(shear(shear(field, alpha, 0), beta, 1), alpha, 0)
+    return shear(shear(shear(field, alpha, 0), beta, 1), alpha, 0, x)
 
 
-def unrotate(field: Tensor, theta: Tensor) -> Tensor:
+def unrotate(field: Tensor, theta: Tensor, x: Tensor | None = None) -> Tensor:
     """The exact inverse of :func:`rotate`: the same factors undone in reverse order."""
     quarters, rest = split_angle(theta)
     alpha, beta = -torch.tan(rest / 2), torch.sin(rest)
-    field = shear(shear(shear(field, -alpha, 0), -beta, 1), -alpha, 0)
+    field = shear(shear(shear(field, -alpha, 0, None if x is None else -x), -beta, 1), -alpha, 0)
     return turn(field, -quarters)
 
 
@@ -119,13 +138,13 @@ class Euclidean(Group):
     def act(self, field: Tensor, xi: Tensor) -> Tensor:
         xi = self.check_element(field, xi)
         work = field.to(compute_dtype(field.dtype))
-        work = shift(rotate(work, xi[:, 2]), xi[:, :2])
+        work = move_lines(rotate(work, xi[:, 2], xi[:, 0]), xi[:, 1:2], 1)
         return self._turn_vectors(work, xi[:, 2]).to(field.dtype)
 
     def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
         xi = self.check_element(field, xi)
         work = self._turn_vectors(field.to(compute_dtype(field.dtype)), -xi[:, 2])
-        return unrotate(shift(work, -xi[:, :2]), xi[:, 2]).to(field.dtype)
+        return unrotate(move_lines(work, -xi[:, 1:2], 1), xi[:, 2], xi[:, 0]).to(field.dtype)
 
     def _turn_vectors(self, field: Tensor, theta: Tensor) -> Tensor:
         if not self.vectors:

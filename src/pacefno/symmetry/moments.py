@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from pacefno.grid import compute_dtype, points
+from pacefno.grid import compute_dtype, from_spectrum, to_spectrum, wavenumbers
 
 
 def first_modes(field: Tensor) -> Tensor:
@@ -72,8 +72,8 @@ def centroid(density: Tensor) -> Tensor:
     under rotations too, which a circular mean is not.
     """
     start = phase_position(density)  # (B, 2)
-    mass = density.sum(dim=(1, 2)).clamp_min(torch.finfo(density.dtype).tiny)
-    return start + (_offset(density, start) * density[:, None]).sum(dim=(2, 3)) / mass[:, None]
+    mass = density.mean(dim=(1, 2)).clamp_min(torch.finfo(density.dtype).tiny)
+    return start + _first_moment(density, start) / mass[:, None]
 
 
 def concentration(density: Tensor) -> Tensor:
@@ -85,21 +85,54 @@ def concentration(density: Tensor) -> Tensor:
 def impulse(vorticity: Tensor, centre: Tensor) -> Tensor:
     """``I = integral of omega (x - c)``, ``(B, 2)``: a vector that turns with the field and, without net circulation,
     does not depend on the origin; in the plane it is conserved by the flow (the hydrodynamic impulse)."""
-    return (_offset(vorticity, centre) * vorticity[:, None]).mean(dim=(2, 3))
+    return _first_moment(vorticity, centre)
 
 
 def impulse_bound(vorticity: Tensor, centre: Tensor) -> Tensor:
     """``integral of |omega| |x - c|``, ``(B,)``: the largest impulse that this much vorticity could have had there."""
-    return (_offset(vorticity, centre).norm(dim=1) * vorticity.abs()).mean(dim=(1, 2))
+    x, y = (_offset(n, centre[:, axis]) for axis, n in enumerate(vorticity.shape[1:]))
+    squared = x.square()[:, :, None] + y.square()[:, None, :]
+    radius = squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()  # the root has no derivative at the centre itself
+    return (radius * vorticity.abs()).mean(dim=(1, 2))
 
 
-def _offset(field: Tensor, centre: Tensor) -> Tensor:
-    """``x - c`` to the nearest image at every point, ``(B, 2, n, m)``."""
-    grid = points(field.shape[1:], dtype=field.dtype, device=field.device)
-    return torch.remainder(grid[None] - centre[:, :, None, None] + 0.5, 1.0) - 0.5
+def _first_moment(field: Tensor, centre: Tensor) -> Tensor:
+    """``mean of f (x - c)``, ``(B, 2)``, from the means along each axis: two passes over the field."""
+    x, y = (_offset(n, centre[:, axis]) for axis, n in enumerate(field.shape[1:]))
+    return torch.stack([(field.mean(dim=2) * x).mean(dim=1), (field.mean(dim=1) * y).mean(dim=1)], dim=1)
+
+
+def _offset(n: int, centre: Tensor) -> Tensor:
+    """``x - c`` to the nearest image at the points of one axis, ``(B, n)``."""
+    points = torch.arange(n, dtype=centre.dtype, device=centre.device) / n
+    return torch.remainder(points - centre[:, None] + 0.5, 1.0) - 0.5
 
 
 def impulse_angle(vorticity: Tensor, centre: Tensor) -> Tensor:
     """Direction of the impulse, ``(B,)`` in (-pi, pi]."""
     vector = impulse(vorticity, centre)
     return direction(vector[:, 0], vector[:, 1])
+
+
+def enstrophy_drift(vorticity: Tensor) -> Tensor:
+    """``mean of omega^2 u``, ``(B, 2)``: the velocity at which the flow carries enstrophy, over ``(B, n, m)``.
+
+    A vector that turns with the field and does not depend on where it is: on a periodic field, which has no impulse, it
+    tells the four quarter turns apart.
+    """
+    velocity = _velocity(vorticity)  # (B, 2, n, m)
+    return (vorticity.square()[:, None] * velocity).mean(dim=(2, 3))
+
+
+def drift_bound(vorticity: Tensor) -> Tensor:
+    """``mean of omega^2 |u|``, ``(B,)``: the drift that this much enstrophy would have if it all went one way."""
+    return (vorticity.square() * _velocity(vorticity).norm(dim=1)).mean(dim=(1, 2))
+
+
+def _velocity(vorticity: Tensor) -> Tensor:
+    """``u = (psi_y, -psi_x)`` with ``Lap psi = -omega``, without its mean; ``(B, 2, n, m)``."""
+    shape = tuple(vorticity.shape[1:])
+    spectrum = to_spectrum(vorticity[:, None], 2)
+    k = wavenumbers(shape, dtype=spectrum.real.dtype, device=vorticity.device)
+    stream = spectrum / (2 * math.pi * k.square().sum(dim=0).clamp_min(1.0))
+    return from_spectrum(torch.cat([1j * k[1] * stream, -1j * k[0] * stream], dim=1), shape)

@@ -6,6 +6,7 @@ data lie on it, and the analytic frame reads its coordinates off any field, with
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -17,8 +18,10 @@ from pacefno.symmetry.euclidean import Euclidean
 from pacefno.symmetry.moments import (
     centroid,
     concentration,
+    direction,
+    drift_bound,
+    enstrophy_drift,
     impulse,
-    impulse_angle,
     impulse_bound,
     phase_position,
     phase_share,
@@ -37,6 +40,10 @@ class CanonicalSlice(ABC):
     @abstractmethod
     def quality(self, field: Tensor) -> Tensor:
         """How firmly the field determines them, ``(B,)`` in [0, 1]; 0 where it carries no frame."""
+
+    def read(self, field: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once, for slices that can share the work."""
+        return self.coordinates(field), self.quality(field)
 
 
 class PhaseSlice(CanonicalSlice):
@@ -69,26 +76,67 @@ class MomentSlice(CanonicalSlice):
         self.group = group
 
     def coordinates(self, field: Tensor) -> Tensor:
-        check_field(field, dim=2, finite=False)
-        vorticity = self._vorticity(field)
-        centre = centroid(vorticity.square())
-        angle = impulse_angle(vorticity, centre)
-        firm = self.quality(field) > torch.finfo(vorticity.dtype).eps
-        xi = torch.cat([centre - 0.5, angle[:, None]], dim=1)
-        return self.group.wrap(torch.where(firm[:, None], xi, torch.zeros_like(xi)))
+        return self.read(field)[0]
 
     def quality(self, field: Tensor) -> Tensor:
+        return self.read(field)[1]
+
+    def read(self, field: Tensor) -> tuple[Tensor, Tensor]:
+        check_field(field, dim=2, finite=False)
         vorticity = self._vorticity(field)
         density = vorticity.square()
         centre = centroid(density)
+        vector = impulse(vorticity, centre)
+        quality = self._share(vorticity, density, centre, vector)
+        xi = torch.cat([centre - 0.5, direction(vector[:, 0], vector[:, 1])[:, None]], dim=1)
+        firm = quality > torch.finfo(vorticity.dtype).eps
+        return self.group.wrap(torch.where(firm[:, None], xi, torch.zeros_like(xi))), quality
+
+    @staticmethod
+    def _share(vorticity: Tensor, density: Tensor, centre: Tensor, vector: Tensor) -> Tensor:
+        """The impulse as a share of the largest one possible; none where the field is spread out and has no centre."""
         bound = impulse_bound(vorticity, centre)
-        strength = impulse(vorticity, centre).norm(dim=1)
-        spread = concentration(density) <= torch.finfo(density.dtype).eps ** 0.5  # no centre, so no impulse about it
-        return torch.where(spread | (bound == 0), 0.0, strength / bound.clamp_min(torch.finfo(bound.dtype).tiny))
+        spread = concentration(density) <= torch.finfo(density.dtype).eps ** 0.5
+        tiny = torch.finfo(bound.dtype).tiny
+        return torch.where(spread | (bound == 0), 0.0, vector.norm(dim=1) / bound.clamp_min(tiny))
 
     @staticmethod
     def _vorticity(field: Tensor) -> Tensor:
         return field[:, 0].to(compute_dtype(field.dtype))
+
+
+class QuarterSlice(CanonicalSlice):
+    """A periodic, untorn field with the phases of :class:`PhaseSlice` whose enstrophy drifts towards +x, within 45 degrees.
+
+    It tells shifts and quarter turns, the rigid motions under which a torus stays whole. Other angles tear a periodic
+    field, and finding those is a search (``SeamFrame``); on the slice there is nothing torn.
+    """
+
+    threshold = 0.02
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.phases = PhaseSlice(group)
+
+    def coordinates(self, field: Tensor) -> Tensor:
+        position = self.phases.coordinates(field)[:, :2]
+        quarters = torch.round(self._direction(field) / (math.pi / 2))
+        return torch.cat([position, (quarters * (math.pi / 2))[:, None]], dim=1)
+
+    def quality(self, field: Tensor) -> Tensor:
+        """That of the phases, or less where the drift is weak or points between two quarter turns."""
+        vorticity = self._vorticity(field)
+        strength = enstrophy_drift(vorticity).norm(dim=1) / drift_bound(vorticity).clamp_min(torch.finfo(vorticity.dtype).tiny)
+        margin = torch.cos(2 * self._direction(field)).abs()  # 0 halfway between two quarter turns
+        scale = self.threshold / self.phases.threshold  # one threshold for both
+        return torch.minimum(scale * self.phases.quality(field), strength.clamp(max=1) * margin).clamp(max=1)
+
+    def _direction(self, field: Tensor) -> Tensor:
+        drift = enstrophy_drift(self._vorticity(field))
+        return direction(drift[:, 0], drift[:, 1])
+
+    def _vorticity(self, field: Tensor) -> Tensor:
+        return field[:, self.phases.channel].to(compute_dtype(field.dtype))
 
 
 def default_slice(group: Group) -> CanonicalSlice:

@@ -1,0 +1,128 @@
+"""The frame of a rotated periodic field: what a rotation tears, it can be found by (``symmetry/seams.py``)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pacefno.frames.base import Energy, Estimate, Frame, firm_part
+from pacefno.frames.refine import energy_of, least_squares
+from pacefno.frames.smoothness import Smoothness
+from pacefno.grid import check_field, compute_dtype
+from pacefno.symmetry import Group, QuarterSlice
+from pacefno.symmetry.moments import phase_position
+from pacefno.symmetry.seams import (
+    LINE_MODES,
+    STEEPEST,
+    STEEPEST_MIDDLE,
+    find_seam,
+    gap_with_jump,
+    line_modes,
+    seam_residual,
+    undo_last_shear,
+)
+
+COARSE = 10.0  # the wavenumber beyond which a first look calls a field rough
+ANGLES = 33  # of the global start
+LONGEST_STEP = 0.05
+DIFFERENCE = 1e-3
+
+
+class SeamFrame(Frame):
+    """Find the seams, undo them, and polish by smoothness; the quarter turn is the slice's.
+
+    Everything happens on two of the channels, on the full grid: a seam lies between two grid lines, so it cannot be found
+    on another one. Where the pulled-back field is still rough (more than ``rough`` of its energy is fine), the fit is
+    done again from coarser scales, and at last from every angle: few samples need it, so that costs little.
+    """
+
+    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 2, rough: float = 1e-6) -> None:
+        super().__init__()
+        self.group = group
+        self.slice = slice
+        self.steps = steps
+        self.rough = rough
+        # Phases read on a coarse grid feel the seams: at the end they only decide what these leave open.
+        self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3)
+        self.fine = Smoothness(group)
+
+    def energy(self) -> Energy:
+        return self.fine
+
+    @torch.no_grad()
+    def forward(self, field: Tensor) -> Estimate:
+        check_field(field, dim=2, finite=False)
+        ends = torch.stack([field[:, 0], field[:, -1]], dim=1).to(compute_dtype(field.dtype))
+        start = self._best(ends, [self._from_seams(ends[:, 1]), self._from_phases(ends[:, 0])])
+        xi = self._fit(self.fine, ends, start)
+        left = self._roughness(ends, xi)
+        for restart in (self._from_coarse_scales, self._from_every_angle):
+            unsure = (left > self.rough).nonzero()[:, 0]
+            if len(unsure) == 0:
+                break
+            some = ends[unsure]
+            again = self._fit(self.fine, some, restart(some, start[unsure]))
+            then = self._roughness(some, again)
+            better = then < left[unsure]
+            xi = xi.index_copy(0, unsure, torch.where(better[:, None], again, xi[unsure]))
+            left = left.index_copy(0, unsure, torch.where(better, then, left[unsure]))
+        first = self.group.inverse(ends[:, :1], xi)
+        turned = torch.cat([xi[:, :2], (xi[:, 2] + self.slice.coordinates(first)[:, 2])[:, None]], dim=1)
+        confidence = firm_part(self.slice.quality(first)) * self.rough / (self.rough + left)
+        return Estimate(self.group.wrap(turned), confidence)
+
+    def _from_seams(self, vorticity: Tensor) -> Tensor:
+        """Both seams, each fitted on the long waves of its lines: position along y, then position along x and angle."""
+        last = _fitted(vorticity, 0, find_seam(vorticity, 0, STEEPEST, COARSE))
+        straight = undo_last_shear(vorticity, last[:, 0], last[:, 1])
+        jump = torch.sin(-2 * torch.atan(last[:, 1])).clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE)
+        middle = torch.stack([gap_with_jump(straight, 1, jump), jump], dim=1)
+        middle = _fitted(straight, 1, middle)
+        angle = torch.asin(middle[:, 1].clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE))
+        return torch.stack([middle[:, 0], last[:, 0], angle], dim=1)
+
+    def _from_phases(self, vorticity: Tensor) -> Tensor:
+        """No rotation: then there is no seam, and the phases are the position."""
+        position = phase_position(vorticity)
+        return torch.cat([position, torch.zeros_like(position[:, :1])], dim=1)
+
+    def _from_coarse_scales(self, ends: Tensor, start: Tensor) -> Tensor:
+        return self._fit(self.coarse, ends, start)
+
+    def _from_every_angle(self, ends: Tensor, start: Tensor) -> Tensor:
+        """The best of many angles, each with the seam positions that it implies and with the phases' position."""
+        first, vorticity = ends[:, 0], ends[:, 1]
+        y = find_seam(vorticity, 0, STEEPEST, COARSE)[:, 0]
+        place = phase_position(first)
+        candidates = [start]
+        for angle in torch.linspace(-math.pi / 4, math.pi / 4, ANGLES).tolist():
+            theta = torch.full_like(y, angle)
+            straight = undo_last_shear(vorticity, y, -torch.tan(theta / 2))
+            x = gap_with_jump(straight, 1, torch.sin(theta))
+            candidates += [torch.stack([x, y, theta], dim=1), torch.cat([place, theta[:, None]], dim=1)]
+        return self._fit(self.coarse, ends, self._best(ends, candidates))
+
+    def _best(self, ends: Tensor, candidates: list[Tensor]) -> Tensor:
+        energies = torch.stack([energy_of(self.coarse.residual(ends, xi)) for xi in candidates])  # (candidates, B)
+        chosen = energies.argmin(dim=0)
+        return torch.stack(candidates)[chosen, torch.arange(len(ends), device=ends.device)]
+
+    def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor) -> Tensor:
+        """A few steps of Gauss-Newton."""
+        return least_squares(lambda z: energy.residual(ends, z), xi, self.steps, longest=LONGEST_STEP, spacing=DIFFERENCE)[0]
+
+    def _roughness(self, ends: Tensor, xi: Tensor) -> Tensor:
+        """The share of the pulled-back field's energy that is fine, ``(B,)``."""
+        return self.fine.roughness(ends, xi).square().sum(dim=1)
+
+
+def _fitted(field: Tensor, axis: int, seam: Tensor) -> Tensor:
+    """Position and jump of a seam, ``(B, 2)``, fitted so that the long waves of the lines go smoothly across it."""
+    modes = torch.fft.fft(line_modes(field, axis, LINE_MODES), dim=-1)
+
+    def residual(z: Tensor) -> Tensor:
+        return torch.view_as_real(seam_residual(modes, z[:, 0], z[:, 1:], COARSE)).flatten(1)
+
+    return least_squares(residual, seam, 4, longest=LONGEST_STEP, spacing=DIFFERENCE)[0]
