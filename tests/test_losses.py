@@ -147,3 +147,14 @@ def test_the_gradients_of_the_objective_pass_gradcheck() -> None:
     assert torch.autograd.gradcheck(
         lambda a, b: objective(group, a, y, b, true, terminal, weights)[0], (p.requires_grad_(), estimated.requires_grad_())
     )
+
+
+def test_the_error_can_be_measured_on_the_scale_of_the_target_before_it_was_moved(dtype: torch.dtype) -> None:
+    group, p, y, estimated, true, terminal = sample(dtype)
+    unmoved = y / 3
+    boosted, _ = objective(group, p, y, estimated, true, terminal, Weights(relative_to="moved"), unmoved)
+    scaled, _ = objective(group, p, y, estimated, true, terminal, Weights(relative_to="unmoved"), unmoved)
+    assert torch.allclose(boosted, relative_l2(p, y).mean())
+    assert torch.allclose(scaled, 3 * boosted)
+    alone, _ = objective(group, p, y, estimated, true, terminal, Weights(relative_to="unmoved"))
+    assert torch.allclose(alone, boosted)  # nothing else is known to measure by

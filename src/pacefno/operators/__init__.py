@@ -6,6 +6,7 @@ from torch import nn
 
 from pacefno.operators.fno import FNO, FourierLayer
 from pacefno.operators.group_fno import GroupFNO
+from pacefno.operators.over_time import Rollout, SpaceTimeFNO
 from pacefno.operators.representations import POINT_GROUPS, PointGroup, representation, symmetric_scale
 from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
 from pacefno.operators.standardised import Standardised
@@ -19,6 +20,8 @@ __all__ = [
     "FourierLayer",
     "GroupFNO",
     "PointGroup",
+    "Rollout",
+    "SpaceTimeFNO",
     "Standardised",
     "representation",
     "spectral_convolution",

@@ -24,6 +24,10 @@ class OperatorSettings(Settings):
     modes: int = Field(12, ge=1, le=512)
     layers: int = Field(4, ge=1, le=64)
     head: int = Field(128, ge=1, le=4096)
+    # How an FNO makes many frames of many: as channels, from its own output, or as a third axis of its grid.
+    frames: Literal["channels", "rollout", "space-time"] = "channels"
+    block: int = Field(5, ge=1, le=1000)  # frames that one step of a rollout predicts
+    time_modes: int = Field(10, ge=1, le=512)  # of the third axis
 
 
 class LossSettings(Settings):

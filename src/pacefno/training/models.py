@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacefno.equations import Problem
 from pacefno.frames import FRAMES
-from pacefno.operators import FNO, POINT_GROUPS, GroupFNO, Standardised, representation, symmetric_scale
+from pacefno.operators import (
+    FNO,
+    POINT_GROUPS,
+    GroupFNO,
+    Rollout,
+    SpaceTimeFNO,
+    Standardised,
+    representation,
+    symmetric_scale,
+)
 from pacefno.pace import PACE
 from pacefno.symmetry import Trivial
+from pacefno.training.ablated import ABLATED_FRAMES
 from pacefno.training.config import OperatorSettings
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
@@ -50,11 +60,17 @@ MODELS: dict[str, ModelSpec] = {
     "pace-analytic": ModelSpec("FNO wrapped after training", frame="analytic", trained_as="fno"),
 }
 
+# Trained for ablations only, so in no table of models.
+ABLATIONS: dict[str, ModelSpec] = {
+    "pace-regression": ModelSpec("PACE, shifts as plain numbers", frame="regression", perturb=True),
+    "pace-translations": ModelSpec("PACE, translations only", frame="translations", perturb=True),
+}
+
 
 def model_named(name: str) -> ModelSpec:
-    if name not in MODELS:
+    if name not in MODELS and name not in ABLATIONS:
         raise ValueError(f"unknown model {name!r}: expected one of {', '.join(MODELS)}")
-    return MODELS[name]
+    return MODELS[name] if name in MODELS else ABLATIONS[name]
 
 
 def build_model(
@@ -69,15 +85,14 @@ def build_model(
         if spec.frame is None:
             trivial = Trivial(problem.dim)
             return PACE(scaled, trivial, FRAMES["identity"](trivial, problem.in_channels, problem.slice), problem.horizon)
-        frame = FRAMES[spec.frame](problem.group, problem.in_channels, problem.slice)
+        frame = (FRAMES | ABLATED_FRAMES)[spec.frame](problem.group, problem.in_channels, problem.slice)
         return PACE(scaled, problem.group, frame, problem.horizon)
 
 
-def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, scales: tuple[Scale, Scale]) -> Standardised:
+def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, scales: tuple[Scale, Scale]) -> nn.Module:
     sizes = (problem.dim, problem.in_channels, problem.out_channels)
     if spec.operator == "fno":
-        fno = FNO(*sizes, settings.width, settings.modes, layers=settings.layers, positions=spec.positions, head=settings.head)
-        return Standardised(fno, *scales)
+        return _fno(problem, spec, settings, scales)
     literal = spec.operator == "gfno-literal"
     name = LITERAL_GROUPS[problem.dim] if literal else problem.equation.point_group
     channels = "scalar" if literal else problem.equation.channel_representation
@@ -91,6 +106,31 @@ def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, sca
         symmetric_scale(representation(group, channels, n), *scale) for n, scale in zip(sizes[1:], scales, strict=True)
     )
     return Standardised(gfno, into, out)
+
+
+def _fno(problem: Problem, spec: ModelSpec, settings: OperatorSettings, scales: tuple[Scale, Scale]) -> nn.Module:
+    into, out = problem.in_channels, problem.out_channels
+    if settings.frames == "space-time":
+        time = SpaceTimeFNO(
+            into,
+            out,
+            settings.width,
+            settings.modes,
+            settings.time_modes,
+            layers=settings.layers,
+            positions=spec.positions,
+            head=settings.head,
+        )
+        return Standardised(time, *scales)
+    rolled = settings.frames == "rollout"
+    channels = (problem.dim, into, settings.block if rolled else out)
+    fno = FNO(*channels, settings.width, settings.modes, layers=settings.layers, positions=spec.positions, head=settings.head)
+    if not rolled:
+        return Standardised(fno, *scales)
+    # Outputs become inputs: one scale for all frames, so that both sides of a step have the same.
+    mean, std = (part.mean() for part in scales[0])
+    same = [(mean.repeat(n), std.repeat(n)) for n in (into, settings.block)]
+    return Rollout(Standardised(fno, *same), out)
 
 
 def _unit_scale(channels: int) -> Scale:

@@ -72,7 +72,7 @@ PAPER: dict[str, Sections] = {
     "navier_stokes": {
         "schedule": _STEP | {"step_every": 100, "step_factor": 0.5, "rate": 2.5e-3, "batch": 10, "epochs": 100},
         "loss": _MOVED | {"h1": 5.0, "equivariance": 1.0, "anchor": 20.0, "anchor_decay": 0.85, "anchor_floor": 0.1},
-        "operator": {"modes": 10, "width": 20, "group_width": 10},
+        "operator": {"modes": 10, "width": 20, "group_width": 10, "frames": "space-time", "time_modes": 10},
     },
 }
 PAPER["burgers1d_smooth"] = PAPER["burgers1d"]
