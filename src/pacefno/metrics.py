@@ -13,9 +13,7 @@ from pacefno.pace import PACE
 from pacefno.symmetry import Group
 
 
-def relative_l2(
-    prediction: Tensor, target: Tensor, *, per_channel: bool = False, reference: Tensor | None = None
-) -> Tensor:
+def relative_l2(prediction: Tensor, target: Tensor, *, per_channel: bool = False, reference: Tensor | None = None) -> Tensor:
     """``|p - y| / |y|`` per sample, ``(B,)``: pooled over channels, or the mean over channels of their ratios.
 
     With a ``reference`` r it is ``|p - y| / |r|``: the scale of the field before a boost added its own energy to it.

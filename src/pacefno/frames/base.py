@@ -27,6 +27,10 @@ class Frame(nn.Module, ABC):
     @abstractmethod
     def forward(self, field: Tensor) -> Estimate: ...
 
+    def known(self, field: Tensor, xi: Tensor) -> Estimate:
+        """The estimate where the element is known, as in training; a frame that searches need not search then."""
+        return self(field)
+
     def energy(self) -> Energy:
         """What test-time adaptation lowers: by default the frame's own consistency, as in the paper."""
         return SelfConsistency(self)

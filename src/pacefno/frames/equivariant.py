@@ -99,7 +99,13 @@ class EquivariantFrame(Frame):
     def forward(self, field: Tensor) -> Estimate:
         check_field(field, channels=self.channels, dim=self.group.dim, finite=False)
         field = field.to(compute_dtype(field.dtype))
-        start = self.start(field)
+        return self._corrected(field, self.start(field))
+
+    def known(self, field: Tensor, xi: Tensor) -> Estimate:
+        return self._corrected(field, self.start.known(field, xi))
+
+    def _corrected(self, field: Tensor, start: Estimate) -> Estimate:
+        """The start times the residual that the network finds on what it pulls back."""
         # Pulled back on the full grid: a rotation does not commute with the resampling, though a shift does.
         pulled = self.group.inverse(field if len(self.seen) == self.channels else field[:, self.seen], start.xi)
         coarse = resample(pulled, [self.points] * self.group.dim)

@@ -36,14 +36,18 @@ class StopRequest(Exception):
 
 
 class PredictionAndFrame(nn.Module):
-    """A model whose forward also returns the frame it used: what the losses need, in one pass (and through DDP)."""
+    """A model whose forward also returns the frame it used: what the losses need, in one pass (and through DDP).
+
+    In training ``known`` is the element that moved the samples; only a frame that would search for it looks at it.
+    """
 
     def __init__(self, model: PACE) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, field: Tensor) -> tuple[Tensor, Tensor]:
-        xi_0 = self.model.frame(field).xi
+    def forward(self, field: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        frame = self.model.frame
+        xi_0 = (frame(field) if known is None else frame.known(field, known)).xi
         return self.model.at(field, xi_0), xi_0
 
 
@@ -178,7 +182,7 @@ class Trainer:
 
     def _step(self, batch: Batch) -> dict[str, float]:
         """One update; the parts of the loss, meaned over the processes, or nothing if the step had to be left out."""
-        prediction, xi_0 = self.module(batch.input)
+        prediction, xi_0 = self.module(batch.input, batch.xi_0)
         total, parts = objective(
             self.problem.group, prediction, batch.target, xi_0, batch.xi_0, batch.xi_T, self._weights(), batch.unmoved
         )
