@@ -64,7 +64,8 @@ class Line:
 
     @property
     def title(self) -> str:
-        return MODELS[self.model].title if self.model in MODELS else self.model
+        """The registry's name of a model, or the one that came with the rows of another method."""
+        return MODELS[self.model].title if self.model in MODELS else str(self.rows[0].get("title", self.model))
 
     @property
     def spec(self) -> ModelSpec | None:

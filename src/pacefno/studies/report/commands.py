@@ -43,7 +43,7 @@ def report_command(
     """Make the report: one HTML page that works offline, tables as Markdown and LaTeX, figures as PNG and PDF.
 
     The tables need the result files alone; figures of fields also need the trainings (RUNS) and datasets (DATA) that
-    'bench' left, and are left out with a note where these are missing.
+    'bench' left, and are left out with a note where these are missing. Figures of studies come from FOLDER/studies.
 
     In a Markdown document the lines between <!-- table:PROBLEM --> and <!-- /table --> are rendered from the results, so
     that no number is typed by hand; table:summary is one line per problem, findings:PROBLEM ... /findings the sentences.
@@ -70,7 +70,8 @@ def report_command(
             return
         console = Console(stderr=True)
         with console.status("making the report") as status:
-            page = write_report(tables, output, runs, data, status.update if console.is_terminal else say)
+            speak = status.update if console.is_terminal else say
+            page = write_report(tables, output, runs, data, speak, folders or [DEFAULT_RESULTS])
         typer.echo(f"{page} is complete: open it in a browser. Tables and figures are beside it in {output}.")
 
 

@@ -18,6 +18,7 @@ def findings(table: Table) -> list[str]:
     if pace is None or not math.isfinite(pace.mean("ood_error")):
         return _twin(table)
     parts = [_untrained(pace), _headline(table, pace), *ties(table), _canonical(pace), _norm(table, pace), _oracle(table, pace)]
+    parts.append(_resolved(table, pace))
     return [text for text in [*parts, _cnn(table, pace), _calibration(table), *_twin(table), _unfinished(table)] if text]
 
 
@@ -138,6 +139,19 @@ def _oracle(table: Table, pace: Line) -> str:
     gain = "nothing" if ratio <= 1.005 else f"{1 - 1 / ratio:.0%}"
     return (
         f"The OOD error with the estimated frame is {ratio:.3f} times that with the true one: a better frame could gain {gain}."
+    )
+
+
+def _resolved(table: Table, pace: Line) -> str:
+    """Against the physics: what the group's own defect leaves to be expected."""
+    own, defect = pace.of("ood_error_resolved"), pace.of("group_defect")
+    if own is None or defect is None:
+        return ""
+    oracle = table.line("pace-oracle")
+    floor = "" if oracle is None or (best := oracle.of("ood_error_resolved")) is None else f", with the true frame {best}"
+    return (
+        f"Scored against the moved initial state solved anew the error is {own}{floor}; the moved solution itself is "
+        f"{defect} away from that, because the group is only nearly a symmetry here."
     )
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pacefno.studies.report.collect import Table
-from pacefno.studies.report.columns import COLUMNS, Cell
+from pacefno.studies.report.columns import COLUMNS, Cell, Column, columns_of
 from pacefno.studies.report.figures.style import DPI
 from pacefno.studies.report.findings import UNTRAINED, against, findings
 from pacefno.studies.report.settings import Setting, differences, grids, physics
@@ -83,6 +83,10 @@ class Section:
     @property
     def settings(self) -> list[Setting]:
         return differences(self.table)
+
+    @property
+    def columns(self) -> list[Column]:
+        return columns_of(self.table)
 
     @property
     def rows(self) -> list[tuple[str, list[Cell]]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rich.table import Table as Grid
 
 from pacefno.studies.report.collect import Table, Tables
-from pacefno.studies.report.columns import COLUMNS, Cell
+from pacefno.studies.report.columns import Cell, columns_of
 from pacefno.studies.report.settings import differences
 
 SPECIAL = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"–": "--", "→": r"$\rightarrow$", "×": r"$\times$"})
@@ -17,13 +17,13 @@ SUMMARY_MODELS = ("fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-
 
 
 def cells_of(table: Table) -> list[list[Cell]]:
-    """One list of cells per model, in the order of ``COLUMNS``."""
-    best = table.best
+    """One list of cells per model, in the order of the table's columns."""
+    best, columns = table.best, columns_of(table)
     rows = []
     for line in table.lines:
-        cells = [column.cell(line) for column in COLUMNS]
+        cells = [column.cell(line) for column in columns]
         if line.model in best:
-            place = next(i for i, column in enumerate(COLUMNS) if column.title == "OOD")
+            place = next(i for i, column in enumerate(columns) if column.title == "OOD")
             cells[place] = replace(cells[place], bold=True)
         rows.append(cells)
     return rows
@@ -43,9 +43,10 @@ def caption(table: Table) -> str:
 def terminal_table(table: Table) -> Grid:
     """The errors of a table for the terminal; costs are left to the wider formats."""
     grid = Grid(title=caption(table), title_justify="left")
-    shown = [i for i, column in enumerate(COLUMNS) if column.kind != "cost"]
+    columns = columns_of(table)
+    shown = [i for i, column in enumerate(columns) if column.kind != "cost"]
     for i in shown:
-        grid.add_column(COLUMNS[i].title, justify="left" if COLUMNS[i].kind == "name" else "right", no_wrap=True)
+        grid.add_column(columns[i].title, justify="left" if columns[i].kind == "name" else "right", no_wrap=True)
     for cells in cells_of(table):
         grid.add_row(*(f"[bold]{cells[i].plain}[/bold]" if cells[i].bold else cells[i].plain for i in shown))
     return grid
@@ -56,7 +57,7 @@ def terminal_table(table: Table) -> Grid:
 
 def markdown_table(table: Table) -> str:
     """The table, what it is, and where its settings differ from the paper's."""
-    head = [column.title for column in COLUMNS]
+    head = [column.title for column in columns_of(table)]
     rows = [[_markdown_cell(cell) for cell in cells] for cells in cells_of(table)]
     settings = "; ".join(f"{row.name}: {row.ours} (paper: {row.paper})" for row in differences(table))
     return f"{_grid(head, rows)}\n\n{caption(table)} Where settings differ from the paper: {settings}.\n"
@@ -102,8 +103,9 @@ def _grid(head: list[str], rows: list[list[str]]) -> str:
 
 def latex_table(table: Table) -> str:
     """A booktabs table in a float, ready for ``\\input``."""
-    chosen = [i for i, column in enumerate(COLUMNS) if column.kind != "cost" or column.title == "parameters"]
-    head = " & ".join(_escape(COLUMNS[i].title) for i in chosen)
+    columns = columns_of(table)
+    chosen = [i for i, column in enumerate(columns) if column.kind != "cost" or column.title == "parameters"]
+    head = " & ".join(_escape(columns[i].title) for i in chosen)
     rows = "\n".join(" & ".join(_latex_cell(cells[i]) for i in chosen) + r" \\" for cells in cells_of(table))
     return "\n".join(
         [

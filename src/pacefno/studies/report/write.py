@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pacefno.durable import make_folder, write_text_atomically
@@ -17,7 +17,9 @@ from pacefno.studies.report.figures import (
     draw_training,
     save,
 )
+from pacefno.studies.report.figures.over_time import draw_over_frames
 from pacefno.studies.report.page import Picture, Section, render_page
+from pacefno.studies.report.studies import study_drawings
 from pacefno.studies.report.sweep import cached_sweep
 from pacefno.studies.report.tables import latex_table, markdown_table
 from pacefno.studies.report.trained import Trained, find_trained, predictions, training_of
@@ -28,13 +30,19 @@ PAGE = "report.html"
 Say = Callable[[str], None]
 
 
-def write_report(tables: Tables, output: Path, runs: Path, data: Path, say: Say = lambda text: None) -> Path:
-    """Write everything and return the path of the page. Figures of fields need ``runs`` and ``data``; else a note says so."""
+def write_report(
+    tables: Tables, output: Path, runs: Path, data: Path, say: Say = lambda text: None, studies: Sequence[Path] = ()
+) -> Path:
+    """Write everything and return the path of the page. Figures of fields need ``runs`` and ``data``; else a note says so.
+
+    ``studies`` are folders of results whose studies are shown too.
+    """
     write_tables(tables, output / "tables")
     overview = _picture(draw_overview(tables), output / "figures")
     sections = []
     for table in tables.values():
         drawings, notes = draw_all(table, runs, data, say)
+        drawings += study_drawings(studies, table.problem, table.preset)
         sections.append(Section(table, [_picture(drawing, output / "figures") for drawing in drawings], notes))
     page = output / PAGE
     write_text_atomically(page, render_page(sections, overview))
@@ -61,6 +69,8 @@ def draw_all(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Drawi
                 f"Not in the figures, because {runs} has no finished training of them that can be loaded: {', '.join(missing)}."
             )
         drawings += draw_trained(trained, say)
+    if table.problem.frames_out > 1:
+        drawings.append(draw_over_frames(table.problem, {line.model: line.rows for line in table.lines if line.spec}))
     logs = training_logs(table, runs)
     if logs:
         drawings.append(draw_training(table.problem, logs))

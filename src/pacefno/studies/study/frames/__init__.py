@@ -1,0 +1,1 @@
+"""How well frames are found, over the whole group."""
