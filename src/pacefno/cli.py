@@ -1,4 +1,4 @@
-"""The command line: ``pacefno data | train | evaluate | predict | bench | report``."""
+"""The command line: ``pacefno data | train | evaluate | predict | bench | study | report``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import typer
 from pacefno.data.commands import data_app
 from pacefno.studies.commands import bench_command
 from pacefno.studies.report.commands import report_command
+from pacefno.studies.study.commands import study_app
 from pacefno.training.commands import evaluate_command, predict_command, train_command
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app.command("evaluate")(evaluate_command)
 app.command("predict")(predict_command)
 app.command("bench")(bench_command)
 app.command("report")(report_command)
+app.add_typer(study_app)
 
 
 def main() -> None:

@@ -46,12 +46,13 @@ def key_of(row: Row) -> tuple[Any, ...]:
 def merge_results(folder: Path, problem: str, new: list[Row]) -> list[Row]:
     """Add rows to a problem's file; a row of the same preset, model and seed is replaced, everything else is kept."""
     make_folder(folder)
-    with _alone(folder):  # two machines or processes may add rows at the same time
+    with alone(folder):  # two machines or processes may add rows at the same time
         return _merge(folder, problem, new)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder of results while a file in it is rewritten; others wait."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -125,7 +125,7 @@ def _pieces(field: Tensor, xi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """A few samples at a time on a CPU: four transforms in a row are much faster while their field is in the cache."""
     field = field.to(compute_dtype(field.dtype))
     size = max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
-    return zip(field.split(size), xi.split(size), strict=True)
+    return zip(torch.split(field, size), torch.split(xi, size), strict=True)
 
 
 class Euclidean(Group):

@@ -105,6 +105,11 @@ def _assign(document: dict[str, Any], assignment: str) -> None:
     place[key] = text.strip()
 
 
+def settings_since(stored: dict[str, Any], config: RunConfig) -> str:
+    """What differs between a stored configuration and this one; a setting that came later was at its default then."""
+    return changed_settings(RunConfig.model_validate(stored).model_dump(), config.model_dump())
+
+
 def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
     """What differs between two dumped configurations, as text; empty if nothing does."""
     rows = []

@@ -19,7 +19,7 @@ from pacefno.losses import Weights, objective
 from pacefno.metrics import relative_l2
 from pacefno.pace import PACE
 from pacefno.training.batches import Batch, batches_per_epoch, epoch_batches
-from pacefno.training.config import RunConfig, changed_settings
+from pacefno.training.config import RunConfig, settings_since
 from pacefno.training.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
 from pacefno.training.state import Progress, copy_weights, newest, restore_state, save_final, save_state
 
@@ -86,7 +86,7 @@ class Trainer:
             on_message(f"passing over a damaged checkpoint: {error}")
         if checkpoint is None:
             return
-        changed = changed_settings(checkpoint.documents["config"], self.config.model_dump())
+        changed = settings_since(checkpoint.documents["config"], self.config)
         if changed:
             raise ValueError(
                 f"{self.run} was trained with other settings ({changed}): resume with the same ones, or name another run folder"

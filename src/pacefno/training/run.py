@@ -16,7 +16,7 @@ from pacefno.data import Dataset, channel_statistics, open_dataset
 from pacefno.durable import remove_stale_temporaries, write_text_atomically
 from pacefno.equations import problem_named
 from pacefno.lock import FolderLock
-from pacefno.training.config import RunConfig, changed_settings
+from pacefno.training.config import RunConfig, settings_since
 from pacefno.training.log import write_metric_log
 from pacefno.training.loop import Hooks, Trainer
 from pacefno.training.models import build_model, model_named
@@ -46,7 +46,7 @@ def is_finished(run: Path) -> bool:
 
 def check_settings(run: Path, config: RunConfig) -> None:
     """Refuse a finished run that was trained with other settings than these: it is another model."""
-    changed = changed_settings(load_checkpoint(run / FINAL).documents["config"], config.model_dump())
+    changed = settings_since(load_checkpoint(run / FINAL).documents["config"], config)
     if changed:
         raise ValueError(f"{run} was trained with other settings ({changed}): name another run folder, or delete this one")
 

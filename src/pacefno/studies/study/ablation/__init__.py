@@ -1,0 +1,1 @@
+"""``pacefno study ablation``: what each part of the method earns."""

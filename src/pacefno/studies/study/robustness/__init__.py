@@ -1,0 +1,1 @@
+"""``pacefno study robustness``: noise, missing points and broken symmetry, beyond the paper's limits."""
