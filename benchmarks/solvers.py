@@ -1,11 +1,14 @@
-"""Our batched ETDRK4 stepper beside SciPy's implicit Radau (as LPSDA uses it) on 1-D Burgers, at the same accuracy.
+"""Our batched ETDRK4 stepper beside SciPy's implicit Radau (as LPSDA uses it), at the same accuracy or a better one.
 
-Both solve the same pseudospectral, dealiased system from the same states. For each accuracy the cheapest setting of each
-that reaches it is reported, so the ratio compares equal answers. Run: ``python benchmarks/solvers.py``.
+On 1-D Burgers both solve the same pseudospectral, dealiased system from the same states. For each accuracy the cheapest
+setting of each that reaches it is reported, so the ratio compares equal answers. On KdV and Kuramoto-Sivashinsky each
+makes whole trajectories of the benchmark: Radau exactly as LPSDA calls it, ours as `pacefno data generate` does.
+Run: ``python benchmarks/solvers.py``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -16,7 +19,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from pacefno.equations import PROBLEMS, solve
+from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, TrajectoryProblem, solve
 from pacefno.equations.integrator import dealias_mask
 from pacefno.grid import band_limit
 
@@ -26,6 +29,7 @@ STEPS = (32, 64, 128, 256, 512)
 TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 PROBLEM = PROBLEMS["burgers1d_smooth"]
 NU = PROBLEM.equation.parameters["nu"]
+TRAJECTORY_BATCH, TRAJECTORY_SAMPLES, TRAJECTORY_REPEATS, LPSDA_TOLERANCE = 32, 2, 2, 1e-9
 
 
 def states() -> Tensor:
@@ -81,8 +85,7 @@ def cheapest(errors: dict[float, float], accuracy: float) -> float | None:
     return next((setting for setting, value in errors.items() if value <= accuracy), None)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def burgers() -> None:
     initial = states()
     few = initial[:IMPLICIT_SAMPLES]
     truth = ours(initial, 8192)
@@ -106,6 +109,82 @@ def main() -> None:
             f"{accuracy:9.0e} {int(steps):13d} {our_errors[steps]:8.1e} {1e3 * fast:8.3f}   "
             f"{tolerance:9.0e} {radau_errors[tolerance]:8.1e} {1e3 * slow:9.1f}   {slow / fast:6.0f}x"
         )
+
+
+# --- whole trajectories
+
+
+def lpsda_terms(problem: TrajectoryProblem, length: float) -> Callable[[float, np.ndarray], np.ndarray]:
+    """``-u u_x`` and the linear terms on the points of the benchmark, nothing dealiased."""
+    n = problem.points
+    kappa = 2 * math.pi * np.fft.rfftfreq(n, 1 / n) / length
+    slope = 1j * np.where(np.arange(len(kappa)) == n / 2, 0, kappa)
+    symbol = problem.equation.linear(torch.from_numpy(kappa)[None]).numpy()
+
+    def terms(_: float, u: np.ndarray) -> np.ndarray:
+        spectrum = np.fft.rfft(u)
+        return np.fft.irfft(symbol * spectrum, n=n) - u * np.fft.irfft(slope * spectrum, n=n)
+
+    return terms
+
+
+def radau_trajectories(problem: TrajectoryProblem, count: int) -> Tensor:
+    """The first test trajectories, ``(count, frames, points)``, one by one; some are much easier than others."""
+    on_points = dataclasses.replace(problem, solver_points=problem.points)
+    solutions = []
+    for state, length, spacing in zip(*on_points.initial(0, "test", range(count)), strict=True):
+        terms, times = lpsda_terms(problem, float(length)), float(spacing) * np.arange(problem.solved)
+        solution = solve_ivp(
+            terms, (0, times[-1]), state[0].numpy(), method="Radau", t_eval=times, rtol=LPSDA_TOLERANCE, atol=LPSDA_TOLERANCE
+        )
+        solutions.append(torch.from_numpy(solution.y.T[-problem.frames :]))
+    return torch.stack(solutions)
+
+
+def our_trajectories(problem: TrajectoryProblem, count: int) -> Tensor:
+    return problem.solve(*problem.initial(0, "test", range(count))).u
+
+
+def timed(run: Callable[[], Tensor]) -> tuple[float, Tensor]:
+    start = time.perf_counter()
+    result = run()
+    return time.perf_counter() - start, result
+
+
+def compare_trajectories(problem: TrajectoryProblem) -> None:
+    """The worst frame of all against twice the modes and half the steps; each of ours takes its turns with Radau."""
+    fine = dataclasses.replace(problem, solver_points=2 * problem.solver_points, substeps=2 * problem.substeps)
+    truth = our_trajectories(fine, TRAJECTORY_SAMPLES).flatten(0, 1)
+    settings = [dataclasses.replace(problem, substeps=problem.substeps // part) for part in (4, 2, 1)]
+    fast, slow, errors = [math.inf] * len(settings), math.inf, [math.inf] * len(settings)
+    for _ in range(TRAJECTORY_REPEATS):
+        for i, setting in enumerate(settings):
+            seconds, batch = timed(partial(our_trajectories, setting, TRAJECTORY_BATCH))
+            fast[i] = min(fast[i], seconds / TRAJECTORY_BATCH)
+            errors[i] = error(batch[:TRAJECTORY_SAMPLES].flatten(0, 1), truth)
+        seconds, implicit = timed(partial(radau_trajectories, problem, TRAJECTORY_SAMPLES))
+        slow = min(slow, seconds / TRAJECTORY_SAMPLES)
+    radau_error = error(implicit.flatten(0, 1), truth)
+    for i, setting in enumerate(settings):
+        print(
+            f"{problem.name:>21} {setting.substeps:9d} {errors[i]:8.1e} {1e3 * fast[i]:8.1f}   "
+            f"{radau_error:8.1e} {1e3 * slow:8.0f}   {slow / fast[i]:6.0f}x",
+            flush=True,
+        )
+
+
+def trajectories() -> None:
+    print(f"\nWhole trajectories: {TRAJECTORY_BATCH} in a batch (ETDRK4), {TRAJECTORY_SAMPLES} one by one (Radau at 1e-9)")
+    print(f"one thread, float64, by turns, best of {TRAJECTORY_REPEATS}; errors of the worst frame of {TRAJECTORY_SAMPLES}\n")
+    print(f"{'problem':>21} {'substeps':>9} {'error':>8} {'ms each':>8}   {'Radau':>8} {'ms each':>8}   {'ratio':>7}")
+    for name in ("kdv", "kuramoto_sivashinsky"):
+        compare_trajectories(TRAJECTORY_PROBLEMS[name])
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    burgers()
+    trajectories()
 
 
 if __name__ == "__main__":

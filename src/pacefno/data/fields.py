@@ -101,7 +101,7 @@ def _read_numpy(path: Path, name: str) -> dict[str, npt.NDArray[Any]]:
 def _read_hdf5(path: Path, name: str) -> dict[str, npt.NDArray[Any]]:
     with h5py.File(path, "r", locking=False) as file:
         _require(path, name, list(file))
-        arrays = {key: _plain(path, file, key) for key in (name, "horizon", *AXES) if key in file}
+        arrays = {key: plain_values(path, file, key) for key in (name, "horizon", *AXES) if key in file}
         if "horizon" in file.attrs:
             arrays["horizon"] = np.asarray(file.attrs["horizon"])
     return arrays
@@ -112,7 +112,7 @@ def _require(path: Path, name: str, present: list[str]) -> None:
         raise DatasetError(path, f"holds {sorted(present)}, but no {name!r}: name the array with --name")
 
 
-def _plain(path: Path, file: h5py.File, key: str) -> npt.NDArray[Any]:
+def plain_values(path: Path, file: h5py.File, key: str) -> npt.NDArray[Any]:
     """A dataset whose values lie in this very file; links and virtual datasets could show any file of the machine."""
     if not isinstance(file.get(key, getlink=True), h5py.HardLink) or file.get(key, getclass=True) is not h5py.Dataset:
         raise DatasetError(path, f"{key!r} is a link or a group, expected a plain dataset")

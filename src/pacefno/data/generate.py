@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 from pacefno.data.errors import DatasetError
@@ -12,7 +13,7 @@ from pacefno.data.progress import Progress, Silent
 from pacefno.data.recipe import FORMAT, Recipe, recipe_of
 from pacefno.data.schema import Shard, sample_bytes, shards_of
 from pacefno.data.shards import read_shard
-from pacefno.data.workers import Job, run_jobs
+from pacefno.data.workers import Job, run_job, run_jobs
 from pacefno.durable import make_folder, remove, remove_stale_temporaries, sha256_of
 from pacefno.equations import Problem
 from pacefno.lock import FolderLock
@@ -53,11 +54,11 @@ def _generate(folder: Path, problem: Problem, recipe: Recipe, workers: int, prog
     remove(folder / MANIFEST)  # without it nobody reads the folder while its files change
     jobs = jobs_of(recipe)
     missing = [job for job in jobs if not all(_is_valid(folder, recipe, shard) for shard in job)]
-    _check_space(folder, recipe, missing)
+    check_space(folder, sum(shard.count * sample_bytes(recipe, shard.split) for job in missing for shard in job))
     total, to_do = (sum(job[0].count for job in part) for part in (jobs, missing))
     try:
         progress.start(f"{recipe.problem} {recipe.folder_name}", total, total - to_do)
-        run_jobs(folder, problem, recipe, missing, workers, progress)
+        run_jobs(folder, partial(run_job, folder, problem, recipe), missing, workers, progress)
     finally:
         progress.stop()
     entries = tuple(_entry(folder, recipe, shard) for job in jobs for shard in job)
@@ -118,9 +119,9 @@ def _entry(folder: Path, recipe: Recipe, shard: Shard) -> Entry:
     )
 
 
-def _check_space(folder: Path, recipe: Recipe, missing: list[Job]) -> None:
+def check_space(folder: Path, needed: int) -> None:
+    """Refuse to begin what would fill the disk."""
     make_folder(folder)
-    needed = sum(shard.count * sample_bytes(recipe, shard.split) for job in missing for shard in job)
     free = shutil.disk_usage(folder).free
     if needed + RESERVE > free:
         raise DatasetError(

@@ -34,10 +34,16 @@ SIZES: dict[str, Sizes] = {
     "standard": Sizes(train=1000, validation=100, test=200),
     "paper": Sizes(train=1000, validation=100, test=200),
 }
+TRAJECTORY_SIZES: dict[str, Sizes] = {  # LPSDA's splits have 512 trajectories each
+    "smoke": Sizes(train=16, validation=8, test=8),
+    "quick": Sizes(train=128, validation=32, test=64),
+    "standard": Sizes(train=512, validation=512, test=512),
+    "paper": Sizes(train=512, validation=512, test=512),
+}
 
 
-def sizes_named(preset: str) -> Sizes:
+def sizes_named(preset: str, table: dict[str, Sizes] = SIZES) -> Sizes:
     """The sizes of a preset, or an error that lists what there is."""
-    if preset not in SIZES:
-        raise ValueError(f"unknown preset {preset!r}: expected one of {', '.join(SIZES)}")
-    return SIZES[preset]
+    if preset not in table:
+        raise ValueError(f"unknown preset {preset!r}: expected one of {', '.join(table)}")
+    return table[preset]

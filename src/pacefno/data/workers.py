@@ -25,18 +25,22 @@ from pacefno.data.shards import write_shard
 from pacefno.equations import Problem, SolverError
 
 Job: TypeAlias = tuple[Shard, ...]  # files that are made from the same solutions
+Task: TypeAlias = Callable[[Job, Callable[[int], None]], list[str]]  # makes a job, reports solved samples, names its files
 Events: TypeAlias = Any  # multiprocessing.Queue of (kind, value): "solved" n, "stored" name, "failed" exception
 
 
-def run_jobs(folder: Path, problem: Problem, recipe: Recipe, jobs: Sequence[Job], workers: int, progress: Progress) -> None:
-    """Make and write all jobs; the first failure ends everything, and what is already stored stays."""
+def run_jobs(folder: Path, task: Task, jobs: Sequence[Job], workers: int, progress: Progress) -> None:
+    """Make and write all jobs; the first failure ends everything, and what is already stored stays.
+
+    The task is sent to other processes, so it must be a function that can be found by its name, or a ``partial`` of one.
+    """
     if workers == 1 or len(jobs) <= 1:
         with _one_thread():
             for job in jobs:
-                for name in run_job(folder, problem, recipe, job, progress.advance):
+                for name in task(job, progress.advance):
                     progress.stored(name)
     else:
-        _run_in_processes(folder, problem, recipe, jobs, min(workers, len(jobs)), progress)
+        _run_in_processes(folder, task, jobs, min(workers, len(jobs)), progress)
 
 
 def run_job(folder: Path, problem: Problem, recipe: Recipe, job: Job, advance: Callable[[int], None]) -> list[str]:
@@ -58,15 +62,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_in_processes(
-    folder: Path, problem: Problem, recipe: Recipe, jobs: Sequence[Job], workers: int, progress: Progress
-) -> None:
+def _run_in_processes(folder: Path, task: Task, jobs: Sequence[Job], workers: int, progress: Progress) -> None:
     context = multiprocessing.get_context("spawn")  # a forked copy of a threaded torch may hang
     todo, events = context.Queue(), context.Queue()
     for job in [*jobs, *[None] * workers]:
         todo.put(job)
     processes: list[BaseProcess] = [
-        context.Process(target=_work, args=(folder, problem, recipe, todo, events), daemon=True) for _ in range(workers)
+        context.Process(target=_work, args=(task, todo, events), daemon=True) for _ in range(workers)
     ]
     try:
         for process in processes:
@@ -112,14 +114,14 @@ def _check_alive(folder: Path, processes: Sequence[BaseProcess]) -> None:
             )
 
 
-def _work(folder: Path, problem: Problem, recipe: Recipe, todo: Any, events: Events) -> None:
+def _work(task: Task, todo: Any, events: Events) -> None:
     """A worker: take jobs until there are none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     for job in iter(todo.get, None):
         try:
-            for name in run_job(folder, problem, recipe, job, lambda samples: events.put(("solved", samples))):
+            for name in task(job, lambda samples: events.put(("solved", samples))):
                 events.put(("stored", name))
         except (SolverError, DatasetError) as error:
             events.put(("failed", error))

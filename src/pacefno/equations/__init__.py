@@ -1,13 +1,19 @@
-"""The physics. A new problem is one file and one line in ``PROBLEMS``; the law tests run over that registry."""
+"""The physics. A new problem is one file and one line in ``PROBLEMS``; the law tests run over that registry.
+
+Benchmarks of whole trajectories (the protocol of LPSDA) stand in a registry of their own, ``TRAJECTORY_PROBLEMS``.
+"""
 
 from __future__ import annotations
 
 from pacefno.equations.base import Equation, SolverError
 from pacefno.equations.burgers import burgers1d, burgers2d
 from pacefno.equations.integrator import solve
+from pacefno.equations.kdv import kdv, kdv_easy
+from pacefno.equations.kuramoto_sivashinsky import kuramoto_sivashinsky
 from pacefno.equations.navier_stokes import navier_stokes, navier_stokes_literal
 from pacefno.equations.problem import Problem
 from pacefno.equations.shallow_water import shallow_water
+from pacefno.equations.trajectory import TrajectoryProblem
 
 _ALL = [
     burgers1d("burgers1d", "1-D Burgers", nu=5e-4, step=4e-4),
@@ -18,6 +24,9 @@ _ALL = [
     navier_stokes_literal(),
 ]
 PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in _ALL}
+TRAJECTORY_PROBLEMS: dict[str, TrajectoryProblem] = {
+    problem.name: problem for problem in (kdv(), kdv_easy(), kuramoto_sivashinsky())
+}
 
 
 def problem_named(name: str) -> Problem:
@@ -27,4 +36,22 @@ def problem_named(name: str) -> Problem:
     return PROBLEMS[name]
 
 
-__all__ = ["PROBLEMS", "Equation", "Problem", "SolverError", "problem_named", "solve"]
+def benchmark_named(name: str) -> Problem | TrajectoryProblem:
+    """The benchmark of either kind, or an error that lists them all."""
+    known: dict[str, Problem | TrajectoryProblem] = {**PROBLEMS, **TRAJECTORY_PROBLEMS}
+    if name not in known:
+        raise ValueError(f"unknown problem {name!r}: expected one of {', '.join(known)}")
+    return known[name]
+
+
+__all__ = [
+    "PROBLEMS",
+    "TRAJECTORY_PROBLEMS",
+    "Equation",
+    "Problem",
+    "SolverError",
+    "TrajectoryProblem",
+    "benchmark_named",
+    "problem_named",
+    "solve",
+]

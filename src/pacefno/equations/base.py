@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pacefno.grid import wavenumbers
+from pacefno.grid import from_spectrum, to_spectrum, wavenumbers
 from pacefno.symmetry import Group
 
 
@@ -26,6 +26,7 @@ class Equation(ABC):
     group: Group
     point_group: str  # the finite symmetries of the square (or the line) that it has, by name: see operators/representations.py
     channel_representation: str  # how its channels change under them
+    cut: int = 3  # modes below n/cut are computed: 3 is the 2/3 rule, 2 leaves out the Nyquist mode alone
 
     @property
     @abstractmethod
@@ -34,7 +35,10 @@ class Equation(ABC):
 
     @abstractmethod
     def linear(self, kappa: Tensor) -> Tensor:
-        """The symbol of L for angular wavenumbers ``kappa = 2 pi k`` of shape ``(dim, *half_grid)``."""
+        """The symbol of L for angular wavenumbers ``kappa = 2 pi k`` of shape ``(dim, *half_grid)``.
+
+        On domains of other lengths they are ``2 pi k / length``, ``(dim, B, 1, *half_grid)``.
+        """
 
     @abstractmethod
     def nonlinear(self, kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
@@ -58,3 +62,14 @@ def derivative(kappa: Tensor) -> Tensor:
 def laplacian(kappa: Tensor) -> Tensor:
     """The symbol of the Laplacian, ``-|kappa|^2``."""
     return -(kappa**2).sum(dim=0)
+
+
+def convection(kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """``-1/2 sum_j d_j (u^2)``: a scalar carried along (1, ..., 1) with its own value."""
+    minus_half_divergence = -0.5 * derivative(kappa).sum(dim=0)
+
+    def terms(spectrum: Tensor) -> Tensor:
+        u = from_spectrum(spectrum, shape)
+        return minus_half_divergence * to_spectrum(u * u, len(shape))
+
+    return terms

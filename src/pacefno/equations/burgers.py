@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pacefno.equations.base import Equation, derivative, laplacian
+from pacefno.equations.base import Equation, convection, laplacian
 from pacefno.equations.problem import Problem
 from pacefno.equations.random_fields import gaussian_field, scale_to_rms
-from pacefno.grid import from_spectrum, to_spectrum
 from pacefno.symmetry import Galilean, PhaseSlice
 
 
@@ -38,13 +37,7 @@ class Burgers(Equation):
         return self.nu * laplacian(kappa)
 
     def nonlinear(self, kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        minus_half_divergence = -0.5 * derivative(kappa).sum(dim=0)
-
-        def terms(spectrum: Tensor) -> Tensor:
-            u = from_spectrum(spectrum, shape)
-            return minus_half_divergence * to_spectrum(u * u, self.dim)
-
-        return terms
+        return convection(kappa, shape)
 
 
 def _draw_1d(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:

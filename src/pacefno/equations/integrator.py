@@ -54,12 +54,14 @@ class ETDRK4:
         )
 
 
-def etdrk4(symbol: Tensor, step: float) -> ETDRK4:
+def etdrk4(symbol: Tensor, step: float | Tensor) -> ETDRK4:
     """Coefficients for ``u_t = L u + N(u)`` with the diagonal symbol L, computed in float64 and cast back.
 
     Each is an entire function of z = L h whose formula cancels near 0: it is averaged over a unit circle around z.
+    The step h is a number, or a tensor that broadcasts with the symbol: one step per trajectory.
     """
     z = symbol.to(torch.complex128) * step
+    h = step[..., None] if isinstance(step, Tensor) else step  # beside the axis of the circle
     angles = 2 * math.pi * (torch.arange(CONTOUR_POINTS, dtype=torch.float64, device=z.device) + 0.5) / CONTOUR_POINTS
     r = z[..., None] + torch.polar(torch.ones_like(angles), angles)
     e = torch.exp(r)
@@ -71,17 +73,17 @@ def etdrk4(symbol: Tensor, step: float) -> ETDRK4:
     return ETDRK4(
         full=torch.exp(z if symbol.is_complex() else z.real).to(symbol.dtype),
         half=torch.exp(z / 2 if symbol.is_complex() else z.real / 2).to(symbol.dtype),
-        stage=mean(step * (torch.exp(r / 2) - 1) / r),
-        first=mean(step * (-4 - r + e * (4 - 3 * r + r**2)) / r**3),
-        middle=mean(2 * step * (2 + r + e * (r - 2)) / r**3),
-        last=mean(step * (-4 - 3 * r - r**2 + e * (4 - r)) / r**3),
+        stage=mean(h * (torch.exp(r / 2) - 1) / r),
+        first=mean(h * (-4 - r + e * (4 - 3 * r + r**2)) / r**3),
+        middle=mean(2 * h * (2 + r + e * (r - 2)) / r**3),
+        last=mean(h * (-4 - 3 * r - r**2 + e * (4 - r)) / r**3),
     )
 
 
-def dealias_mask(shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """The 2/3 rule: which modes a product of two fields leaves free of aliasing, ``(*half_grid)``."""
+def dealias_mask(shape: Sequence[int], device: torch.device | str = "cpu", cut: int = 3) -> Tensor:
+    """The modes below ``n / cut``, ``(*half_grid)``; 3 is the 2/3 rule: a product of two fields leaves these unaliased."""
     k = wavenumbers(shape, device=device).abs()
-    keep = torch.stack([k[axis] < n / 3 for axis, n in enumerate(shape)])
+    keep = torch.stack([k[axis] < n / cut for axis, n in enumerate(shape)])
     return keep.all(dim=0)
 
 
@@ -91,16 +93,24 @@ def solve(
     times: Sequence[float],
     step: float,
     on_step: Callable[[], None] | None = None,
+    *,
+    length: Tensor | None = None,
+    time_unit: Tensor | None = None,
 ) -> Tensor:
     """States at the given increasing times, ``(B, len(times), C, *grid)``, by steps of at most ``step``.
 
-    Modes above the 2/3 cut are removed from the initial state. A state that stops being one raises :class:`SolverError`.
+    Modes that the equation does not keep (the 2/3 rule) are removed from the initial state. A state that stops being one
+    raises :class:`SolverError`. Every domain has length 1 and every unit of time is 1, or ``length`` and ``time_unit`` of
+    shape ``(B,)`` say what they are for each trajectory: times and step are counted in that unit.
     """
     check_field(initial, channels=len(equation.channels), dim=equation.dim, name=equation.name, finite=False)
     _check_times(times, step)
     shape = tuple(initial.shape[2:])
     kappa = angular_wavenumbers(shape, compute_dtype(initial.dtype), initial.device)
-    mask = dealias_mask(shape, initial.device)
+    if length is not None:
+        kappa = kappa[:, None, None] / _per_trajectory(length, initial, "length").to(kappa)  # (dim, B, 1, *half_grid)
+    unit = 1.0 if time_unit is None else _per_trajectory(time_unit, initial, "time unit")
+    mask = dealias_mask(shape, initial.device, equation.cut)
     symbol = equation.linear(kappa)
 
     nonlinear = equation.nonlinear(kappa, shape)
@@ -112,7 +122,7 @@ def solve(
         count = max(1, math.ceil((time - now) / step - 1e-9)) if time > now else 0
         if count and (scheme is None or not math.isclose((time - now) / count, scheme_step, rel_tol=1e-12)):
             scheme_step = (time - now) / count
-            scheme = etdrk4(symbol, scheme_step).dealiased(mask, u.dtype)
+            scheme = etdrk4(symbol, scheme_step * unit).dealiased(mask, u.dtype)
         for _ in range(count):
             assert scheme is not None
             u = scheme.step(u, nonlinear)
@@ -130,6 +140,13 @@ def _check_times(times: Sequence[float], step: float) -> None:
         raise ValueError(f"solve: expected a positive step size, got {step}: use the step of the problem")
     if not all(a <= b for a, b in itertools.pairwise([0.0, *times])) or not times:
         raise ValueError(f"solve: expected increasing times from 0 on, got {list(times)}: sort them")
+
+
+def _per_trajectory(values: Tensor, initial: Tensor, name: str) -> Tensor:
+    """Positive values ``(B,)`` as ``(B, 1, *1)``, beside the spectra of a batch."""
+    if tuple(values.shape) != (len(initial),) or not bool(((values > 0) & torch.isfinite(values)).all()):
+        raise ValueError(f"solve: expected one positive {name} for each of {len(initial)} trajectories, got {values}")
+    return values.reshape(-1, *[1] * (initial.ndim - 1))
 
 
 def _check_state(equation: Equation, state: Tensor, time: float, step: float) -> None:
