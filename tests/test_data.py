@@ -40,7 +40,7 @@ from pacefno.data.progress import Silent
 from pacefno.data.recipe import recipe_of
 from pacefno.data.show import draw_samples, draw_spectra, generator_errors, slice_residuals
 from pacefno.durable import sha256_of
-from pacefno.equations import PROBLEMS, Problem, SolverError
+from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, Problem, SolverError
 from pacefno.grid import coarsen
 from pacefno.lock import FolderInUseError, FolderLock
 
@@ -671,7 +671,8 @@ def test_the_commands_make_and_show_a_dataset(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_commands_answer_mistakes_with_one_line(copy: Path, tmp_path: Path) -> None:
-    assert command("generate", "burgers4d") == (2, f"error: unknown problem 'burgers4d': expected one of {', '.join(PROBLEMS)}")
+    known = ", ".join([*PROBLEMS, *TRAJECTORY_PROBLEMS])
+    assert command("generate", "burgers4d") == (2, f"error: unknown problem 'burgers4d': expected one of {known}")
     code, text = command("generate", "burgers1d", "--preset", "giant", "--root", tmp_path)
     assert code == 2 and text.startswith("error: unknown preset 'giant'")
     assert command("generate", "burgers1d", "--workers", 0)[0] == 2
