@@ -106,7 +106,7 @@ def training_step(model: nn.Module, problem: Problem, field: Tensor) -> Work:
     weights = Weights(equivariance=0.1, anchor=0.1) if isinstance(model, PACE) else Weights()
 
     def step() -> None:
-        estimated = model.frame(field).xi if isinstance(model, PACE) else field.new_zeros(BATCH, 0)
+        estimated = model.frame.known(field, xi_0).xi if isinstance(model, PACE) else field.new_zeros(BATCH, 0)
         prediction = model.at(field, estimated) if isinstance(model, PACE) else model(field)
         loss, _ = objective(problem.group, prediction, target, estimated, xi_0, xi_T, weights)
         optimizer.zero_grad()

@@ -59,6 +59,8 @@ def _expected_shape(channels: int | None, dim: int | None) -> str:
 
 
 def _check_finite(field: Tensor, name: str) -> None:
+    if bool(torch.isfinite(field.sum())):
+        return  # a sum is finite only if every term is, and takes a fifth of the time
     good = torch.isfinite(field)
     if bool(good.all()):
         return

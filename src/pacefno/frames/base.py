@@ -40,6 +40,7 @@ class Energy(ABC):
     """Residuals of a candidate frame, ``(B, m)``; zero where the pulled-back field is canonical. ``J = |r|^2 / 2``."""
 
     group: Group
+    spacing: float | None = None  # of difference quotients, where exact derivatives cost more than they are worth
 
     @abstractmethod
     def residual(self, field: Tensor, xi: Tensor) -> Tensor: ...
@@ -57,9 +58,13 @@ class SelfConsistency(Energy):
         self.group = frame.group
 
     def residual(self, field: Tensor, xi: Tensor) -> Tensor:
-        left = self.frame(self.group.inverse(field, xi)).xi[:, : self.group.spatial]
-        periods = left.new_tensor(self.group.periods[: self.group.spatial])
-        return 2 * torch.sin(math.pi * left / periods)
+        return wrapped(self.frame(self.group.inverse(field, xi)).xi, self.group)
+
+
+def wrapped(xi: Tensor, group: Group) -> Tensor:
+    """``2 sin(pi xi / period)`` of the spatial coordinates: a residual that knows no jump at a whole period."""
+    left = xi[:, : group.spatial]
+    return 2 * torch.sin(math.pi * left / left.new_tensor(group.periods[: group.spatial]))
 
 
 def firm_part(quality: Tensor) -> Tensor:

@@ -72,7 +72,13 @@ class GaussNewton(Refiner):
             return group.wrap(torch.cat([spatial, kinematic], dim=1))[:, : group.spatial]
 
         found, before, after, evaluations = least_squares(
-            residual, xi[:, : group.spatial], self.steps, damping=self.damping, tolerance=self.tolerance, wrap=wrap
+            residual,
+            xi[:, : group.spatial],
+            self.steps,
+            damping=self.damping,
+            tolerance=self.tolerance,
+            spacing=energy.spacing,
+            wrap=wrap,
         )
         return Refinement(torch.cat([found, kinematic], dim=1), before, after, evaluations)
 

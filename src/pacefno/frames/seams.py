@@ -26,6 +26,7 @@ from pacefno.symmetry.seams import (
 
 COARSE = 10.0  # the wavenumber beyond which a first look calls a field rough
 ANGLES = 33  # of the global start
+TOGETHER = 128  # candidate frames that are tried in one batch
 LONGEST_STEP = 0.05
 DIFFERENCE = 1e-3
 
@@ -109,9 +110,14 @@ class SeamFrame(Frame):
         return self._fit(self.coarse, ends, self._best(ends, candidates))
 
     def _best(self, ends: Tensor, candidates: list[Tensor]) -> Tensor:
-        energies = torch.stack([energy_of(self.coarse.residual(ends, xi)) for xi in candidates])  # (candidates, B)
-        chosen = energies.argmin(dim=0)
-        return torch.stack(candidates)[chosen, torch.arange(len(ends), device=ends.device)]
+        stacked = torch.stack(candidates)  # (candidates, B, 3)
+        energies = torch.cat([self._energies(ends, some) for some in torch.split(stacked, max(1, TOGETHER // len(ends)))])
+        return stacked[energies.argmin(dim=0), torch.arange(len(ends), device=ends.device)]
+
+    def _energies(self, ends: Tensor, candidates: Tensor) -> Tensor:
+        """``(candidates, B)``, all in one batch: the few samples that are left would not fill one."""
+        repeated = ends.repeat(len(candidates), 1, 1, 1)
+        return energy_of(self.coarse.residual(repeated, candidates.flatten(0, 1))).reshape(len(candidates), len(ends))
 
     def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor) -> Tensor:
         """A few steps of Gauss-Newton."""

@@ -11,7 +11,8 @@ What is exact and what is not:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from torch import Tensor
 from pacefno.grid import FieldError, band_limit, compute_dtype, resample, shift_phase
 from pacefno.symmetry.base import Group
 
-PIECE_ENTRIES = 2**19
+PIECE_ENTRIES = 2**18
 
 
 def quarter_turn(field: Tensor) -> Tensor:
@@ -28,7 +29,13 @@ def quarter_turn(field: Tensor) -> Tensor:
     Index i goes to ``-i mod n``, for odd n too, so the centre does not depend on the grid. A grid that is not square
     turns into its transpose and is resampled back.
     """
-    return resample(field.transpose(-2, -1).flip(-2).roll(1, -2), field.shape[-2:])
+    return resample(_mirrored(field.transpose(-2, -1), -2), field.shape[-2:])
+
+
+def _mirrored(field: Tensor, axis: int) -> Tensor:
+    """``i -> -i mod n`` along an axis, in one pass over the field."""
+    n = field.shape[axis]
+    return field.index_select(axis, torch.arange(n, device=field.device).neg() % n)
 
 
 def resolved_by_both(field: Tensor) -> Tensor:
@@ -39,7 +46,7 @@ def resolved_by_both(field: Tensor) -> Tensor:
 
 def half_turn(field: Tensor) -> Tensor:
     """Rotate by 180 degrees about the centre: ``x -> -x`` modulo 1 on both axes."""
-    return field.flip(-2, -1).roll((1, 1), (-2, -1))
+    return _mirrored(_mirrored(field, -2), -1)
 
 
 def turn(field: Tensor, quarters: Tensor) -> Tensor:
@@ -48,9 +55,12 @@ def turn(field: Tensor, quarters: Tensor) -> Tensor:
     An odd number leaves content that only one axis of the grid resolves where it is: like the rule for the Nyquist mode,
     this makes every turn unitary, so that its inverse is exact in both orders on grids that are not square too.
     """
+    counts = sorted(set((quarters % 4).tolist()))
+    if len(counts) == 1:
+        return _turned(field, counts[0])
     turned = torch.empty_like(field)
-    for count in sorted(set(quarters.remainder(4).tolist())):  # only what a sample needs is computed
-        chosen = (quarters.remainder(4) == count).nonzero()[:, 0]
+    for count in counts:  # only what a sample needs is computed
+        chosen = (quarters % 4 == count).nonzero()[:, 0]
         turned = turned.index_copy(0, chosen, _turned(field[chosen], count))
     return turned
 
@@ -64,25 +74,32 @@ def _turned(field: Tensor, count: int) -> Tensor:
     return turned if movable is field else turned + (field - movable)
 
 
-def move_lines(field: Tensor, distance: Tensor, axis: int) -> Tensor:
-    """Move each grid line along ``axis`` (0: x, 1: y) by its own ``distance``, ``(B, lines)`` or ``(B, 1)``; unitary."""
-    moving = -2 if axis == 0 else -1
-    n = field.shape[moving]
+def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
+    """What moves each grid line of ``n`` points along ``axis`` (0: x, 1: y) by its own ``distance``, ``(B, lines)``."""
     phase = shift_phase(n, distance, half=True)[:, None]  # (B, 1, lines, modes)
-    if axis == 0:
-        phase = phase.transpose(-1, -2)
-    return torch.fft.irfft(torch.fft.rfft(field, dim=moving) * phase, n=n, dim=moving)
+    return phase.transpose(-1, -2) if axis == 0 else phase
 
 
-def shear(field: Tensor, slope: Tensor, axis: int, extra: Tensor | None = None) -> Tensor:
-    """Move content along ``axis`` by ``slope * (other coordinate - 1/2)``, one slope per sample, exactly invertible.
+def move_by_phase(field: Tensor, phase: Tensor, axis: int) -> Tensor:
+    """Lines along ``axis`` moved by their phases; unitary."""
+    moving = -2 if axis == 0 else -1
+    moved: Tensor = torch.fft.irfft(torch.fft.rfft(field, dim=moving) * phase, n=field.shape[moving], dim=moving)
+    return moved
 
-    ``extra`` moves all of it on by the same distance, at no cost: a shift along the axis of a shear commutes with it.
-    """
-    lines = field.shape[-1 if axis == 0 else -2]
-    offset = torch.arange(lines, dtype=slope.dtype, device=slope.device) / lines - 0.5
-    distance = slope[:, None] * offset
-    return move_lines(field, distance if extra is None else distance + extra[:, None], axis)
+
+def move_lines(field: Tensor, distance: Tensor, axis: int) -> Tensor:
+    """Move each grid line along ``axis`` by its own ``distance``, ``(B, lines)`` or ``(B, 1)``."""
+    return move_by_phase(field, line_phase(field.shape[-2 if axis == 0 else -1], distance, axis), axis)
+
+
+def shear_distance(lines: int, slope: Tensor) -> Tensor:
+    """``slope * (coordinate of the line - 1/2)``, ``(B, lines)``, one slope per sample."""
+    return slope[:, None] * (torch.arange(lines, dtype=slope.dtype, device=slope.device) / lines - 0.5)
+
+
+def shear(field: Tensor, slope: Tensor, axis: int) -> Tensor:
+    """Move content along ``axis`` by ``slope * (other coordinate - 1/2)``, exactly invertible."""
+    return move_lines(field, shear_distance(field.shape[-1 if axis == 0 else -2], slope), axis)
 
 
 def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,23 +108,45 @@ def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
     return quarters.long().remainder(4), theta - quarters * (math.pi / 2)
 
 
-def rotate(field: Tensor, theta: Tensor, x: Tensor | None = None) -> Tensor:
-    """``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))`` after the quarter turns (paper, appendix A).
+class Motion(NamedTuple):
+    """A rigid motion of each sample: quarter turns, then four moves of lines, each an axis and its phases.
 
-    A shift by ``x`` along the first axis afterwards is free.
+    ``T_y T_x R_theta`` with ``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))`` after the quarter turns
+    (paper, appendix A). The shift along x costs nothing: it commutes with the last shear.
     """
-    quarters, rest = split_angle(theta)
-    alpha, beta = -torch.tan(rest / 2), torch.sin(rest)
-    field = turn(field, quarters)
-    return shear(shear(shear(field, alpha, 0), beta, 1), alpha, 0, x)
+
+    quarters: Tensor
+    moves: tuple[tuple[int, Tensor], ...]
+
+    @classmethod
+    def of(cls, xi: Tensor, grid: tuple[int, int]) -> Motion:
+        n, m = grid
+        quarters, rest = split_angle(xi[:, 2])
+        slide, rise = shear_distance(m, -torch.tan(rest / 2)), shear_distance(n, torch.sin(rest))
+        first, last = line_phase(n, slide, 0), line_phase(n, slide + xi[:, :1], 0)
+        return cls(quarters, ((0, first), (1, line_phase(m, rise, 1)), (0, last), (1, line_phase(m, xi[:, 1:2], 1))))
+
+    def rows(self, some: slice) -> Motion:
+        return Motion(self.quarters[some], tuple((axis, phase[some]) for axis, phase in self.moves))
+
+    def apply(self, field: Tensor) -> Tensor:
+        field = turn(field, self.quarters)
+        for axis, phase in self.moves:
+            field = move_by_phase(field, phase, axis)
+        return field
+
+    def undo(self, field: Tensor) -> Tensor:
+        """The same factors undone in reverse order: exact."""
+        for axis, phase in reversed(self.moves):
+            field = move_by_phase(field, phase.conj(), axis)
+        return turn(field, -self.quarters)
 
 
-def unrotate(field: Tensor, theta: Tensor, x: Tensor | None = None) -> Tensor:
-    """The exact inverse of :func:`rotate`: the same factors undone in reverse order."""
-    quarters, rest = split_angle(theta)
-    alpha, beta = -torch.tan(rest / 2), torch.sin(rest)
-    field = shear(shear(shear(field, -alpha, 0, None if x is None else -x), -beta, 1), -alpha, 0)
-    return turn(field, -quarters)
+def in_pieces(step: Callable[[Motion, Tensor], Tensor], motion: Motion, field: Tensor) -> Tensor:
+    """A sample or a few at a time on a CPU: four transforms in a row are much faster while their field is in the cache."""
+    size = max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
+    some = [slice(start, start + size) for start in range(0, len(field), size)]
+    return torch.cat([step(motion.rows(rows), field[rows]) for rows in some])
 
 
 def rotation_matrix(theta: Tensor) -> Tensor:
@@ -119,13 +158,6 @@ def rotation_matrix(theta: Tensor) -> Tensor:
 def turn_vector(vector: Tensor, theta: Tensor) -> Tensor:
     """``R_theta v``, ``(B, 2)``; a sum and no matrix product, which autocast would round to half precision."""
     return (rotation_matrix(theta) * vector[:, None, :]).sum(dim=-1)
-
-
-def _pieces(field: Tensor, xi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """A few samples at a time on a CPU: four transforms in a row are much faster while their field is in the cache."""
-    field = field.to(compute_dtype(field.dtype))
-    size = max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
-    return zip(torch.split(field, size), torch.split(xi, size), strict=True)
 
 
 class Euclidean(Group):
@@ -146,19 +178,16 @@ class Euclidean(Group):
 
     def act(self, field: Tensor, xi: Tensor) -> Tensor:
         xi = self.check_element(field, xi)
-        return torch.cat([self._act(part, some) for part, some in _pieces(field, xi)]).to(field.dtype)
+        work = in_pieces(Motion.apply, self._motion(field, xi), field.to(compute_dtype(field.dtype)))
+        return self._turn_vectors(work, xi[:, 2]).to(field.dtype)
 
     def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
         xi = self.check_element(field, xi)
-        return torch.cat([self._inverse(part, some) for part, some in _pieces(field, xi)]).to(field.dtype)
+        work = self._turn_vectors(field.to(compute_dtype(field.dtype)), -xi[:, 2])
+        return in_pieces(Motion.undo, self._motion(field, xi), work).to(field.dtype)
 
-    def _act(self, field: Tensor, xi: Tensor) -> Tensor:
-        work = move_lines(rotate(field, xi[:, 2], xi[:, 0]), xi[:, 1:2], 1)
-        return self._turn_vectors(work, xi[:, 2])
-
-    def _inverse(self, field: Tensor, xi: Tensor) -> Tensor:
-        work = self._turn_vectors(field, -xi[:, 2])
-        return unrotate(move_lines(work, -xi[:, 1:2], 1), xi[:, 2], xi[:, 0])
+    def _motion(self, field: Tensor, xi: Tensor) -> Motion:
+        return Motion.of(xi, (field.shape[-2], field.shape[-1]))
 
     def _turn_vectors(self, field: Tensor, theta: Tensor) -> Tensor:
         if not self.vectors:
