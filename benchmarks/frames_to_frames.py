@@ -17,10 +17,10 @@ import torch
 from pacefno.data import open_dataset
 from pacefno.equations import problem_named
 from pacefno.training.config import RunConfig, with_overrides
-from pacefno.training.loop import PredictionAndFrame
 from pacefno.training.models import build_model, model_named
 from pacefno.training.presets import config_for
 from pacefno.training.run import train
+from pacefno.training.workload import PredictionAndFrame
 
 CANDIDATES = {
     "frames as channels": [],

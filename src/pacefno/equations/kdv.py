@@ -59,6 +59,8 @@ def _problem(
         end_time=end_time,
         solved=250,
         train_range=(0.5, 0.4, 0.05),
+        ood_low=(0.0, 0.4, 0.05),  # no shift is out of distribution: the augmentation covers the circle
+        ood_high=(0.5, 1.2, 0.15),
         file_name=("KdV", suffix),
         solver_points=384,  # the 2/3 rule keeps the 127 modes that 256 points show; without it finer grids can blow up
         substeps=substeps,

@@ -49,6 +49,8 @@ def kuramoto_sivashinsky() -> TrajectoryProblem:
         end_time=100.0,
         solved=500,
         train_range=(0.5, 0.4),
+        ood_low=(0.0, 0.4),
+        ood_high=(0.5, 1.2),
         file_name=("KS", ""),
         solver_points=160,  # 79 modes, the last of them at 1e-10 of the first
         substeps=80,

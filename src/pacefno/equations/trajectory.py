@@ -34,6 +34,8 @@ class TrajectoryProblem:
     end_time: float  # nominal
     solved: int  # frames from time 0 to the end, both included
     train_range: tuple[float, ...]  # |xi| of the augmentation, in the coordinates of the symmetry
+    ood_low: tuple[float, ...]  # and of the moved test set: beyond the augmentation
+    ood_high: tuple[float, ...]
     file_name: tuple[str, str]  # of its files at LPSDA: the equation and a suffix
     solver_points: int  # the grid on which it is solved
     substeps: int  # steps of the solver between two frames

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pacefno.data import open_dataset
 from pacefno.studies.results import Row, merge_results, read_results
 from pacefno.training.commands import prepare_data
-from pacefno.training.evaluate import evaluate
+from pacefno.training.kinds import kind_of
 from pacefno.training.loop import Hooks
-from pacefno.training.models import MODELS, model_named
-from pacefno.training.presets import config_for, trained_row
+from pacefno.training.presets import config_for
 from pacefno.training.run import check_settings, is_finished, run_folder, train
 
 SEEDS = (42, 1234, 3407)
@@ -42,18 +40,23 @@ class Places:
 
 
 def plan(problems: list[str], preset: str, models: list[str], seeds: list[int]) -> list[Task]:
-    """All trainings, seed by seed, so that a table with one seed is complete before the next seed begins."""
-    for name in models:
-        model_named(name)
+    """All trainings, seed by seed, so that a table with one seed is complete before the next seed begins.
+
+    Without names: all models of each problem.
+    """
+    return [task for problem in problems for task in _plan(problem, preset, models or list(kind_of(problem).models), seeds)]
+
+
+def _plan(problem: str, preset: str, models: list[str], seeds: list[int]) -> list[Task]:
+    kind = kind_of(problem)
     groups: dict[str, list[str]] = {}
     for name in models:
-        groups.setdefault(trained_row(name), []).append(name)
+        groups.setdefault(kind.trained_as(name), []).append(name)
     return [
         Task(problem, preset, seed, trained, tuple(rows))
-        for problem in problems
         for seed in seeds
         for trained, rows in groups.items()
-        if seed == SEEDS[0] or not MODELS[trained].one_seed
+        if seed == SEEDS[0] or not kind.one_seed(trained)
     ]
 
 
@@ -71,9 +74,8 @@ def run_task(task: Task, places: Places, hooks: Hooks) -> Iterator[Row]:
     if not is_finished(folder):
         train(config, data, folder, resume=True, hooks=hooks)
     check_settings(folder, config)
-    dataset = open_dataset(data, verify=False)
     for name in missing_rows(task, places):
-        row = evaluate(folder, dataset, name)
+        row = kind_of(task.problem).score(folder, data, name)
         row["command"] = f"pacefno bench {task.problem} --preset {task.preset} --models {name} --seeds {task.seed}"
         merge_results(places.results, task.problem, [row])
         yield row

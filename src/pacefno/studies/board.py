@@ -12,6 +12,7 @@ from rich.table import Table
 from pacefno.console import say
 from pacefno.studies.bench import Task
 from pacefno.studies.results import Row
+from pacefno.training.kinds import kind_of
 from pacefno.training.loop import Hooks
 from pacefno.training.presets import config_for
 from pacefno.training.state import Progress
@@ -56,7 +57,7 @@ class Board:
         return Hooks(on_step=on_step, on_message=say)
 
     def scored(self, task: Task, row: Row) -> None:
-        self._score[task] = f"{row['model']}: ID {row['id_error']:.4f}, OOD {row['ood_error']:.4f}"
+        self._score[task] = f"{row['model']}: {kind_of(task.problem).headline(row)}"
         self._set(task, "scored")
         if not self._live:
             say(f"{task.title}: {self._score[task]}")

@@ -7,20 +7,25 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
-from pacefno.equations import PROBLEMS, problem_named
+from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, benchmark_named
 from pacefno.studies.bench import DATA_SEED, SEEDS, Places, missing_rows, plan, run_task
 from pacefno.studies.board import Board
 from pacefno.studies.report.collect import collect
+from pacefno.studies.report.forecasts import collect_forecasts, forecast_terminal_table
 from pacefno.studies.report.tables import terminal_table
 from pacefno.training.commands import DEFAULT_DATA, FAILURES, prepare_data
+from pacefno.training.forecasts import FORECASTS
+from pacefno.training.kinds import kind_of
 from pacefno.training.loop import DivergenceError, StopRequest
 from pacefno.training.models import MODELS
 from pacefno.training.presets import PRESETS, config_for
 from pacefno.training.run import DEFAULT_RUNS
 
 COMMITTED = Path("results")
+BENCHMARKS = [*PROBLEMS, *TRAJECTORY_PROBLEMS]
 TABLES = [name for name, problem in PROBLEMS.items() if problem.in_tables]
 
 
@@ -30,9 +35,14 @@ def default_results(preset: str) -> Path:
 
 
 def bench_command(
-    problem: Annotated[str, typer.Argument(help=f"all, or one of {', '.join(PROBLEMS)}.", show_default=False)],
+    problem: Annotated[str, typer.Argument(help=f"all, or one of {', '.join(BENCHMARKS)}.", show_default=False)],
     preset: Annotated[str, typer.Option(help=f"How long and how large: {', '.join(PRESETS)}.")] = "standard",
-    models: Annotated[str, typer.Option(help=f"Comma-separated rows: {', '.join(MODELS)}.", show_default="all")] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help=f"Comma-separated rows: {', '.join(MODELS)}; of trajectories: {', '.join(FORECASTS)}.", show_default="all"
+        ),
+    ] = "",
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = ",".join(map(str, SEEDS)),
     resume: Annotated[bool, typer.Option("--resume", help="Accepted for clarity: finished work is always kept.")] = False,
     data: Annotated[Path, typer.Option(help="Folder under which datasets are kept.")] = DEFAULT_DATA,
@@ -49,12 +59,13 @@ def bench_command(
     Example: pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42
     """
     with plain_errors(*FAILURES):
-        problems = TABLES if problem == "all" else [problem_named(problem).name]
-        chosen = [name.strip() for name in models.split(",")] if models else list(MODELS)
+        problems = TABLES if problem == "all" else [benchmark_named(problem).name]
+        chosen = [name.strip() for name in models.split(",")] if models else []
         places = Places(data, runs, results or default_results(preset))
         tasks = plan(problems, preset, chosen, _numbers(seeds))
         for name in {task.problem: None for task in tasks if missing_rows(task, places)}:
-            prepare_data(config_for(name, chosen[0], preset, DATA_SEED), data, DATA_SEED)  # before the board takes the terminal
+            first = chosen[0] if chosen else next(iter(kind_of(name).models))
+            prepare_data(config_for(name, first, preset, DATA_SEED), data, DATA_SEED)  # before the board takes the terminal
         with Board(tasks, {task: len(missing_rows(task, places)) for task in tasks}) as board:
             for task in tasks:
                 if not missing_rows(task, places):
@@ -68,9 +79,14 @@ def bench_command(
                     say("stopped: give the same command again to go on")
                     raise typer.Exit(INTERRUPTED) from None
                 board.done(task)
-        tables = collect([places.results], preset)
         for name in problems:
-            wide_console().print(terminal_table(tables[name]))
+            wide_console().print(_table(name, places.results, preset))
+
+
+def _table(problem: str, results: Path, preset: str) -> Table:
+    if problem in TRAJECTORY_PROBLEMS:
+        return forecast_terminal_table(collect_forecasts([results], preset)[problem])
+    return terminal_table(collect([results], preset)[problem])
 
 
 def wide_console() -> Console:

@@ -11,16 +11,15 @@ import typer
 from rich.console import Console
 
 from pacefno.console import DIVERGED, INTERRUPTED, failure, is_first_process, plain_errors, say
-from pacefno.data import DatasetError, generate, open_dataset
-from pacefno.data.manifest import read_manifest
-from pacefno.data.progress import console_progress
-from pacefno.data.recipe import recipe_of
-from pacefno.equations import PROBLEMS, SolverError, problem_named
+from pacefno.data import DatasetError
+from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, SolverError
 from pacefno.lock import FolderInUseError
 from pacefno.training.config import RunConfig, with_overrides
-from pacefno.training.evaluate import evaluate
+from pacefno.training.forecasts import FORECASTS
+from pacefno.training.kinds import kind_of
+from pacefno.training.load import config_of
 from pacefno.training.loop import DivergenceError, StopRequest
-from pacefno.training.models import MODELS, model_named
+from pacefno.training.models import MODELS
 from pacefno.training.predict import predict_file
 from pacefno.training.presets import PRESETS, config_for
 from pacefno.training.progress import training_progress
@@ -30,40 +29,33 @@ from pacefno.training.store import CheckpointError
 DEFAULT_DATA = Path("datasets")
 FAILURES = (DatasetError, SolverError, CheckpointError, FolderInUseError, RunExistsError)
 TRAINABLE = [name for name, spec in MODELS.items() if spec.trained_as is None]
-Problem = Annotated[str, typer.Argument(help=f"Which equation: {', '.join(PROBLEMS)}.", show_default=False)]
+BENCHMARKS = [*PROBLEMS, *TRAJECTORY_PROBLEMS]
+Problem = Annotated[str, typer.Argument(help=f"Which equation: {', '.join(BENCHMARKS)}.", show_default=False)]
 
 
 def dataset_folder(root: Path, problem: str, preset: str, seed: int) -> Path:
     """Where ``pacefno data generate`` puts the dataset of these names."""
-    recipe = recipe_of(problem_named(problem), preset, seed, stationary=False)
-    return root / problem / recipe.folder_name
+    return kind_of(problem).folder(root, problem, preset, seed)
 
 
 def prepare_data(config: RunConfig, root: Path, data_seed: int) -> Path:
     """The dataset of a run; made first (or finished) where it is missing."""
-    problem = problem_named(config.problem)
+    kind = kind_of(config.problem)
     folder = dataset_folder(root, config.problem, config.preset, data_seed)
-    finished = folder / "dataset.json"
-    while not is_first_process() and not finished.exists():
+    while not is_first_process() and not kind.is_generated(folder, config.problem):
         time.sleep(1)  # the first process of a group makes it
-    if not finished.exists():
+    if not kind.is_generated(folder, config.problem):
         say(f"{folder} does not exist yet: generating it")
-        generate(problem, config.preset, data_seed, root, progress=console_progress(Console(stderr=True)))
-    check_recipe(folder, config, data_seed)
+        kind.generate(config.problem, config.preset, data_seed, root)
+    kind.check_data(folder, config.problem, config.preset, data_seed)
     return folder
-
-
-def check_recipe(folder: Path, config: RunConfig, data_seed: int) -> None:
-    """Refuse a dataset that was made when the problem meant something else."""
-    now = recipe_of(problem_named(config.problem), config.preset, data_seed, stationary=False)
-    differences = now.differences(read_manifest(folder).recipe)
-    if differences:
-        raise DatasetError(folder, f"was made with other settings ({'; '.join(differences[:3])}): delete it, it is made anew")
 
 
 def train_command(
     problem: Problem,
-    model: Annotated[str, typer.Option(help=f"What to train: {', '.join(TRAINABLE)}.")] = "pace",
+    model: Annotated[
+        str, typer.Option(help=f"What to train: {', '.join(TRAINABLE)}; on trajectories {', '.join(FORECASTS)}.")
+    ] = "pace",
     preset: Annotated[str, typer.Option(help=f"How long and how large: {', '.join(PRESETS)}.")] = "quick",
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of samples.")] = 42,
     resume: Annotated[
@@ -90,8 +82,6 @@ def train_command(
     Example: pacefno train burgers1d --model pace --preset quick
     """
     with plain_errors(*FAILURES):
-        problem_named(problem)
-        model_named(model)
         config = with_overrides(config_for(problem, model, preset, seed), assignments or [])
         folder = out or run_folder(DEFAULT_RUNS, config)
         check_trainable(config)
@@ -124,19 +114,17 @@ def evaluate_command(
 
     id_error: held-out samples in the canonical frame, on the training grid; id_error_fine: on the finer grid.
     ood_error: the same samples moved beyond the training range, on the finer grid; ood_error_canonical: measured after
-    removing the true frame, so that the norm of a boost does not flatter it.
+    removing the true frame, so that the norm of a boost does not flatter it. Of trajectories: nmse and ood_nmse, the sums
+    over 100 predicted frames of their relative squared errors.
 
     Example: pacefno evaluate runs/burgers1d/pace-quick-seed42
     """
     with plain_errors(*FAILURES):
-        from pacefno.training.load import load_run
-
-        config = load_run(run, model).config
+        config = config_of(run)
+        kind = kind_of(config.problem)
         folder = dataset_folder(data, config.problem, config.preset, data_seed)
-        dataset = open_dataset(folder)
-        check_recipe(folder, config, data_seed)
-        row = evaluate(run, dataset, model)
-        typer.echo(json.dumps(row, indent=2))
+        kind.check_data(folder, config.problem, config.preset, data_seed)
+        typer.echo(json.dumps(kind.score(run, folder, model or config.model), indent=2))
 
 
 def predict_command(

@@ -28,6 +28,7 @@ class OperatorSettings(Settings):
     frames: Literal["channels", "rollout", "space-time"] = "channels"
     block: int = Field(5, ge=1, le=1000)  # frames that one step of a rollout predicts
     time_modes: int = Field(10, ge=1, le=512)  # of the third axis
+    residual: bool = False  # of a forecast: predict the change since the last frame
 
 
 class LossSettings(Settings):
@@ -35,6 +36,7 @@ class LossSettings(Settings):
 
     # A boost adds its energy to the target: divided by that norm, the samples boosted most would count least.
     relative_to: Literal["unmoved", "moved"] = "unmoved"
+    error: Literal["relative", "squared"] = "relative"  # of a forecast: relative L2, or LPSDA's sum of squares
     h1: float = Field(0.0, ge=0)
     h1_schedule: Literal["constant", "ema", "ramp"] = "constant"
     h1_memory: float = Field(0.9, ge=0, lt=1)  # of the moving average that sets the weight to L2/H1 ("ema")
@@ -53,6 +55,8 @@ class ScheduleSettings(Settings):
     batch: int = Field(20, ge=1)
     rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
+    optimizer: Literal["adam", "adamw"] = "adam"  # the decay as a gradient, or apart from it
+    passes: int = Field(1, ge=1)  # over the samples in an epoch; a trajectory has many windows
     shape: Literal["onecycle", "step", "constant"] = "onecycle"
     warmup: float = Field(0.2, ge=0, lt=1)  # share of the steps ("onecycle")
     step_every: int = Field(50, ge=1)  # epochs ("step")

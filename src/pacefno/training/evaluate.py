@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacefno.data import Dataset, Samples
 from pacefno.equations import Problem
@@ -124,7 +124,7 @@ def _errors(key: str, problem: Problem, prediction: Tensor, target: Tensor) -> d
     return row
 
 
-def machine(model: PACE) -> dict[str, Any]:
+def machine(model: nn.Module) -> dict[str, Any]:
     """Where the numbers were made."""
     versions = {name: version(name) for name in ("pacefno", "torch", "numpy")} | {"python": platform.python_version()}
     return {"device": str(next(model.parameters()).device), "threads": torch.get_num_threads(), "versions": versions}

@@ -8,9 +8,11 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from pacefno.equations import Problem, problem_named
+from pacefno.equations import TRAJECTORY_PROBLEMS, Problem, TrajectoryProblem, problem_named
+from pacefno.forecast import Forecaster
 from pacefno.pace import PACE
 from pacefno.training.config import RunConfig
+from pacefno.training.forecasts import build_forecaster, forecast_named
 from pacefno.training.models import build_model, model_named
 from pacefno.training.state import FINAL, newest
 from pacefno.training.store import Checkpoint, CheckpointError, load_checkpoint
@@ -37,6 +39,15 @@ def load(run: str | Path, model: str | None = None) -> PACE:
     return load_run(Path(run), model).model
 
 
+def config_of(run: Path) -> RunConfig:
+    """The settings of a run, of whatever kind."""
+    checkpoint, _, _ = _find(run)
+    try:
+        return RunConfig.model_validate(checkpoint.documents["config"])
+    except (KeyError, ValidationError) as error:
+        raise CheckpointError(run, f"its configuration does not fit this version of pacefno ({error})") from error
+
+
 def load_run(run: Path, model: str | None = None) -> Trained:
     """The same with problem, configuration and training time."""
     checkpoint, weights, finished = _find(run)
@@ -55,6 +66,32 @@ def load_run(run: Path, model: str | None = None) -> Trained:
     except RuntimeError as error:
         raise CheckpointError(run, f"its weights do not fit the model {config.model!r}: {error}") from error
     return Trained(built.eval(), problem, config, seconds, finished)
+
+
+@dataclass(frozen=True)
+class TrainedForecaster:
+    """The same for trajectories."""
+
+    model: Forecaster
+    problem: TrajectoryProblem
+    config: RunConfig
+    train_seconds: float
+    finished: bool
+
+
+def load_forecaster(run: Path) -> TrainedForecaster:
+    """The trained forecaster of a run folder, in evaluation mode."""
+    checkpoint, weights, finished = _find(run)
+    try:
+        config = RunConfig.model_validate(checkpoint.documents["config"])
+        problem = TRAJECTORY_PROBLEMS[config.problem]
+        model = build_forecaster(problem, forecast_named(config.model), config.operator, config.seed)
+        model = model.to(PRECISIONS[config.precision])
+        model.load_state_dict(checkpoint.tensors[weights])
+        seconds = float(checkpoint.documents["timing"]["seconds"])
+    except (KeyError, TypeError, ValidationError, RuntimeError) as error:
+        raise CheckpointError(run, f"is no forecaster of this version of pacefno ({error})") from error
+    return TrainedForecaster(model.eval(), problem, config, seconds, finished)
 
 
 def _row(trained: str, wanted: str | None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pacefno.equations import problem_named
+from pacefno.equations import TRAJECTORY_PROBLEMS, problem_named
 from pacefno.symmetry import Euclidean
 from pacefno.training.config import ConfigError, RunConfig
+from pacefno.training.forecast_presets import forecast_config
 from pacefno.training.models import model_named
 
 Sections = dict[str, dict[str, Any]]
@@ -85,6 +86,8 @@ PRESETS: dict[str, dict[str, Sections]] = {"smoke": SMOKE, "quick": QUICK, "stan
 
 def config_for(problem: str, model: str, preset: str, seed: int) -> RunConfig:
     """The settings of one table row. In the paper's preset only PACE has the extra loss terms, as there."""
+    if problem in TRAJECTORY_PROBLEMS:
+        return forecast_config(problem, model, preset, seed)
     problem_named(problem)
     spec = model_named(model)
     if preset not in PRESETS:

@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
-from pacefno.data import Dataset, channel_statistics, open_dataset
 from pacefno.durable import remove_stale_temporaries, write_text_atomically
-from pacefno.equations import problem_named
 from pacefno.lock import FolderLock
 from pacefno.training.config import RunConfig, settings_since
+from pacefno.training.kinds import kind_of
 from pacefno.training.log import write_metric_log
 from pacefno.training.loop import Hooks, Trainer
-from pacefno.training.models import build_model, model_named
 from pacefno.training.state import FINAL, PREFIX, Progress
 from pacefno.training.store import CheckpointError, load_checkpoint
+from pacefno.training.workload import Workload
 
 DEFAULT_RUNS = Path("runs")
 
@@ -73,27 +74,21 @@ def train(
     fabric = fabric or make_fabric(config)
     fabric.launch()
     torch.use_deterministic_algorithms(True)
-    dataset = open_dataset(data)
-    _check_dataset(config, dataset)
+    model, workload = kind_of(config.problem).start(config, data)
     with _locked(fabric, run), _stop_on_signals(hooks) as guarded:
         if not resume and (is_finished(run) or any(run.glob(f"{PREFIX}*"))):
             raise RunExistsError(f"{run} already holds a training: add --resume to go on with it, or name another folder")
-        return _train(config, dataset, run, guarded, fabric)
+        return _train(config, model, workload, run, guarded, fabric)
 
 
 def check_trainable(config: RunConfig) -> None:
-    spec = model_named(config.model)
-    if spec.trained_as:
-        raise ValueError(f"{config.model!r} has no training of its own: it uses the weights of {spec.trained_as!r}; train that")
+    trained = kind_of(config.problem).trained_as(config.model)
+    if trained != config.model:
+        raise ValueError(f"{config.model!r} has no training of its own: it uses the weights of {trained!r}; train that")
 
 
-def _train(config: RunConfig, dataset: Dataset, run: Path, hooks: Hooks, fabric: Fabric) -> Progress:
-    problem = problem_named(config.problem)
-    spec = model_named(config.model)
-    samples, validation = dataset.load("train"), dataset.load("validation")
-    scales = channel_statistics(samples.input), channel_statistics(samples.target)
-    model = build_model(problem, spec, config.operator, scales, config.seed)
-    trainer = Trainer(fabric, config, problem, model, spec.perturb, run)
+def _train(config: RunConfig, model: nn.Module, workload: Workload[Any], run: Path, hooks: Hooks, fabric: Fabric) -> Progress:
+    trainer = Trainer(fabric, config, workload, model, run)
     trainer.resume(hooks.on_message)
 
     def on_epoch(progress: Progress) -> None:
@@ -104,14 +99,7 @@ def _train(config: RunConfig, dataset: Dataset, run: Path, hooks: Hooks, fabric:
     if fabric.is_global_zero:
         write_text_atomically(run / "config.json", config.model_dump_json(indent=2) + "\n")
         write_metric_log(run, trainer.progress.log)
-    return trainer.fit(samples, validation, Hooks(hooks.on_step, on_epoch, hooks.on_message, hooks.stop))
-
-
-def _check_dataset(config: RunConfig, dataset: Dataset) -> None:
-    if dataset.recipe.problem != config.problem:
-        raise ValueError(
-            f"the dataset holds {dataset.recipe.problem!r}, the run is for {config.problem!r}: name the right dataset"
-        )
+    return trainer.fit(Hooks(hooks.on_step, on_epoch, hooks.on_message, hooks.stop))
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from rich.table import Table as Grid
 
 from pacefno.studies.report.collect import Table, Tables
 from pacefno.studies.report.columns import Cell, columns_of
+from pacefno.studies.report.grids import latex_escape, latex_float, markdown_grid
 from pacefno.studies.report.settings import differences
 
-SPECIAL = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"–": "--", "→": r"$\rightarrow$", "×": r"$\times$"})
 SUMMARY_MODELS = ("fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta")
 
 
@@ -60,7 +60,7 @@ def markdown_table(table: Table) -> str:
     head = [column.title for column in columns_of(table)]
     rows = [[_markdown_cell(cell) for cell in cells] for cells in cells_of(table)]
     settings = "; ".join(f"{row.name}: {row.ours} (paper: {row.paper})" for row in differences(table))
-    return f"{_grid(head, rows)}\n\n{caption(table)} Where settings differ from the paper: {settings}.\n"
+    return f"{markdown_grid(head, rows)}\n\n{caption(table)} Where settings differ from the paper: {settings}.\n"
 
 
 def markdown_summary(tables: Tables) -> str:
@@ -72,7 +72,7 @@ def markdown_summary(tables: Tables) -> str:
         cells = [_summary_cell(table, name) for name in shown]
         paper = table.problem.paper.get("pace")
         rows.append([table.problem.title, *cells, f"{paper[1]:.4f}" if paper else "", table.preset])
-    return _grid(head, rows) + "\n"
+    return markdown_grid(head, rows) + "\n"
 
 
 def _summary_cell(table: Table, model: str) -> str:
@@ -86,18 +86,6 @@ def _markdown_cell(cell: Cell) -> str:
     return f"**{text}**" if cell.bold else text
 
 
-def _grid(head: list[str], rows: list[list[str]]) -> str:
-    """A table in aligned columns, so that a change of one number is one changed line in version control."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(row: list[str]) -> str:
-        numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
-        return f"| {' | '.join([row[0].ljust(widths[0]), *numbers])} |"
-
-    rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:]), ""])
-    return "\n".join([line(head), rule, *map(line, rows)])
-
-
 # --- LaTeX ----------------------------------------------------------------------------------------------------------
 
 
@@ -105,32 +93,15 @@ def latex_table(table: Table) -> str:
     """A booktabs table in a float, ready for ``\\input``."""
     columns = columns_of(table)
     chosen = [i for i, column in enumerate(columns) if column.kind != "cost" or column.title == "parameters"]
-    head = " & ".join(_escape(columns[i].title) for i in chosen)
+    head = " & ".join(latex_escape(columns[i].title) for i in chosen)
     rows = "\n".join(" & ".join(_latex_cell(cells[i]) for i in chosen) + r" \\" for cells in cells_of(table))
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
-            r"\begin{table}[htbp]",
-            r"\centering",
-            rf"\caption{{{_escape(caption(table))}}}",
-            rf"\label{{tab:{table.problem.name.replace('_', '-')}}}",
-            r"\resizebox{\textwidth}{!}{%",
-            rf"\begin{{tabular}}{{l{'r' * (len(chosen) - 1)}}}",
-            r"\toprule",
-            rf"{head} \\",
-            r"\midrule",
-            rows,
-            r"\bottomrule",
-            r"\end{tabular}}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    label = table.problem.name
+    return latex_float(head, rows, len(chosen), caption=caption(table), label=label)
 
 
 def _latex_cell(cell: Cell) -> str:
     if cell.value is None:
-        return _escape(cell.text)
+        return latex_escape(cell.text)
     parts = [_latex_number(text) for text in (cell.value.mean_text, cell.value.std_text) if text]
     body = r" \pm ".join(parts)
     return rf"$\mathbf{{{body}}}$" if cell.bold else f"${body}$"
@@ -144,7 +115,3 @@ def power_of_ten(text: str, form: Callable[[str, int], str]) -> str:
     """``1.2e-07`` as digits and power; anything else as it is."""
     match = re.fullmatch(r"([-\d.]+)e([-+]\d+)", text)
     return form(match[1], int(match[2])) if match else text
-
-
-def _escape(text: str) -> str:
-    return text.translate(SPECIAL).replace("±", r"$\pm$")

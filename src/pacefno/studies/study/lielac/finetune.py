@@ -18,6 +18,7 @@ from pacefno.training.evaluate import BATCH
 from pacefno.training.load import load_run
 from pacefno.training.loop import Hooks, Trainer
 from pacefno.training.run import make_fabric
+from pacefno.training.workload import FieldWorkload
 
 SHARE = 0.2  # of the epochs of the training itself
 SLOWER = 0.1  # times its learning rate
@@ -39,10 +40,11 @@ def finetune(source: Path, run: Path, frame: Frame, problem: Problem, dataset: D
     torch.use_deterministic_algorithms(True)
     train, validation = (canonical_pairs(frame, problem, dataset.load(split)) for split in ("train", "validation"))
     with FolderLock(run):
-        trainer = Trainer(fabric, config, problem, loaded.model.train(), False, run)
+        workload = FieldWorkload(config, problem, False, train, validation)
+        trainer = Trainer(fabric, config, workload, loaded.model.train(), run)
         trainer.resume(hooks.on_message)
         write_text_atomically(run / "config.json", config.model_dump_json(indent=2) + "\n")
-        trainer.fit(train, validation, hooks)
+        trainer.fit(hooks)
 
 
 def canonical_pairs(frame: Frame, problem: Problem, samples: Samples) -> Samples:

@@ -17,7 +17,8 @@ from pacefno.studies.study.session import study_session
 from pacefno.studies.study.sources import weights_of
 from pacefno.studies.study.theory.measure import Effort, measure
 from pacefno.studies.study.theory.verdict import notes, terms_table, verdict
-from pacefno.training.commands import DEFAULT_DATA, check_recipe, dataset_folder
+from pacefno.training.commands import DEFAULT_DATA, dataset_folder
+from pacefno.training.kinds import FIELDS
 from pacefno.training.load import load_run
 from pacefno.training.models import model_named
 
@@ -49,7 +50,7 @@ def theory_command(
         name = model or config.model
         folder = dataset_folder(data, config.problem, config.preset, data_seed)
         dataset = open_dataset(folder, verify=False)
-        check_recipe(folder, config, data_seed)
+        FIELDS.check_data(folder, config.problem, config.preset, data_seed)
         effort = Effort(samples=samples, derivatives=derivatives, growth=growth)
         console = wide_console()
         cell = {"preset": config.preset, "model": name, "seed": config.seed, "weights": weights_of(run)}

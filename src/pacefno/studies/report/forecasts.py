@@ -1,0 +1,123 @@
+"""The tables on trajectories: NMSE of rollouts, beside the paper's numbers, for the terminal, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from rich.table import Table as Grid
+
+from pacefno.equations import TRAJECTORY_PROBLEMS, TrajectoryProblem
+from pacefno.studies.report.collect import PREFERRED, Statistic, statistic
+from pacefno.studies.report.grids import latex_grid, markdown_grid
+from pacefno.studies.results import ResultsError, Row, key_of, read_results
+from pacefno.training.forecasts import FORECASTS
+
+
+@final
+@dataclass(frozen=True)
+class ForecastTable:
+    """Everything known about one benchmark of trajectories at one preset."""
+
+    problem: TrajectoryProblem
+    preset: str
+    rows: tuple[Row, ...]
+
+    @property
+    def models(self) -> list[str]:
+        return [name for name in FORECASTS if self.of(name)]
+
+    def of(self, model: str) -> list[Row]:
+        return [row for row in self.rows if row["model"] == model]
+
+    def value(self, model: str, key: str) -> Statistic | None:
+        return statistic(self.of(model), key)
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({int(row["seed"]) for row in self.rows})
+
+
+COLUMNS = {
+    "NMSE": "nmse",
+    "per frame": "nmse_frame",
+    "OOD NMSE": "ood_nmse",
+    "OOD, canonical": "ood_nmse_canonical",
+    "equivariance": "equivariance_error",
+}
+
+
+def collect_forecasts(folders: Sequence[Path], preset: str | None = None) -> dict[str, ForecastTable]:
+    """The tables in some results folders; a benchmark without rows is left out."""
+    tables = {}
+    for name, problem in TRAJECTORY_PROBLEMS.items():
+        merged = {key_of(row): row for folder in folders for row in read_results(folder, name)}
+        rows = [merged[key] for key in sorted(merged)]
+        present = {row["preset"] for row in rows}
+        order = [preset] if preset else [*PREFERRED, *sorted(present)]
+        chosen = next((one for one in order if one in present), None)
+        if chosen is not None:
+            tables[name] = ForecastTable(problem, chosen, tuple(row for row in rows if row["preset"] == chosen))
+    return tables
+
+
+def forecast_table_named(tables: dict[str, ForecastTable], name: str) -> ForecastTable:
+    if name not in tables:
+        raise ResultsError(f"there are no results for {name}: make them with `pacefno bench {name}`")
+    return tables[name]
+
+
+def caption(table: ForecastTable) -> str:
+    seeds = ", ".join(map(str, table.seeds))
+    over = f"mean ± standard deviation over the seeds {seeds}" if len(table.seeds) > 1 else f"seed {seeds}"
+    return (
+        f"{table.problem.title}, preset {table.preset}: LPSDA's NMSE of rollouts over 100 frames, a sum over the frames "
+        f"(per frame: its mean), {over}. OOD: shifted, boosted and rescaled beyond the augmentation; canonical: measured "
+        "without that motion."
+    )
+
+
+def cells(table: ForecastTable) -> tuple[list[str], list[list[str]]]:
+    """Head and rows as plain text; a dash where nothing was measured."""
+    head = ["model", *COLUMNS, "paper NMSE", "parameters", "training, s", "seeds"]
+    body = []
+    for model in table.models:
+        rows = table.of(model)
+        numbers = [_text(table.value(model, key)) for key in COLUMNS.values()]
+        paper = table.problem.paper.get(model)
+        seconds = statistic(rows, "train_seconds")
+        body.append(
+            [
+                FORECASTS[model].title,
+                *numbers,
+                "" if paper is None else f"{paper[0]:.4f} ± {paper[1]:.4f}",
+                f"{rows[0]['parameters']:,}",
+                "–" if seconds is None else f"{seconds.mean:.0f}",
+                str(len(rows)),
+            ]
+        )
+    return head, body
+
+
+def _text(value: Statistic | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def forecast_terminal_table(table: ForecastTable) -> Grid:
+    grid = Grid(title=caption(table), title_justify="left")
+    head, body = cells(table)
+    for i, title in enumerate(head):
+        grid.add_column(title, justify="right" if i else "left", no_wrap=True)
+    for row in body:
+        grid.add_row(*row)
+    return grid
+
+
+def forecast_markdown(table: ForecastTable) -> str:
+    return f"{markdown_grid(*cells(table))}\n\n{caption(table)}\n"
+
+
+def forecast_latex(table: ForecastTable) -> str:
+    return latex_grid(*cells(table), caption=caption(table), label=table.problem.name)

@@ -1,0 +1,152 @@
+"""The models of the tables on trajectories, as data, and what they are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from pacefno.equations import TrajectoryProblem
+from pacefno.equations.random_fields import generator_for
+from pacefno.forecast import Conditions, Forecaster
+from pacefno.frames.windows import WindowFrame
+from pacefno.metrics import relative_l2, relative_l2_channels
+from pacefno.operators import FNO
+from pacefno.symmetry import Trajectories
+from pacefno.symmetry.trajectories import window_starts
+from pacefno.training.config import OperatorSettings, RunConfig
+from pacefno.training.state import Progress
+from pacefno.training.workload import Place, Workload, check_batch
+
+
+@dataclass(frozen=True)
+class ForecastSpec:
+    """What one row of a table on trajectories is. No model has a channel of coordinates, as at LPSDA."""
+
+    title: str
+    history: int = 20  # frames that it sees, and predicts at once
+    anywhere: bool = True  # g1: windows may begin at any frame, not only where a test block does
+    augment: bool = False  # g2, g3 and g4 (where the equation has it) drawn anew for every window
+    canonical: bool = False  # PACE: every window is pulled back to the structured frame
+
+
+FORECASTS: dict[str, ForecastSpec] = {
+    "fno": ForecastSpec("FNO, 20 frames", anywhere=False),
+    "fno-g1": ForecastSpec("FNO, 20 frames + time windows"),
+    "fno-aug": ForecastSpec("FNO, 20 frames + augmentation", augment=True),
+    "pace-20": ForecastSpec("PACE, 20 frames", canonical=True),
+    "fno-aug-1": ForecastSpec("FNO, 1 frame + augmentation", history=1, augment=True),
+    "pace-1": ForecastSpec("PACE, 1 frame", history=1, canonical=True),
+}
+
+
+def forecast_named(name: str) -> ForecastSpec:
+    if name not in FORECASTS:
+        raise ValueError(f"unknown model {name!r} of trajectories: expected one of {', '.join(FORECASTS)}")
+    return FORECASTS[name]
+
+
+def build_forecaster(problem: TrajectoryProblem, spec: ForecastSpec, settings: OperatorSettings, seed: int) -> Forecaster:
+    """A model with fresh weights that depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        channels = spec.history + 2  # the frames, dx and dt
+        operator = FNO(1, channels, spec.history, settings.width, settings.modes, layers=settings.layers, head=settings.head)
+    return Forecaster(
+        operator,
+        Conditions(problem.length, problem.spacing, problem.variation),
+        spec.history,
+        spec.history,
+        frame=WindowFrame(problem.symmetry, problem.spacing) if spec.canonical else None,
+        residual=settings.residual,
+    )
+
+
+def nmse(prediction: Tensor, target: Tensor) -> Tensor:
+    """LPSDA's normalised squared error of each frame, ``(B, frames)``; its NMSE is the *sum* over the frames, no mean."""
+    return relative_l2_channels(prediction, target).square()
+
+
+def lpsda_rollout(problem: TrajectoryProblem, model: nn.Module, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
+    """LPSDA's rollout: 20 frames are passed over, 20 are seen, the rest is predicted; prediction and truth."""
+    assert isinstance(model, Forecaster)
+    seen = trajectories.window(problem.history, problem.history)
+    frames = trajectories.frames - 2 * problem.history
+    return model.rollout(seen, frames), trajectories.u[:, 2 * problem.history :]
+
+
+@final
+class WindowWorkload(Workload[Trajectories]):
+    """Windows of trajectories: the first ``history`` frames are given, the rest is the target."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        problem: TrajectoryProblem,
+        spec: ForecastSpec,
+        train: Trajectories,
+        validation: Trajectories,
+    ) -> None:
+        self.config = config
+        self.problem = problem
+        self.spec = spec
+        self.train = train
+        self.validation = validation
+
+    def module(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
+        return [{"params": list(model.parameters()), "weight_decay": self.config.schedule.weight_decay}]
+
+    def steps(self) -> int:
+        return self.config.schedule.passes * (len(self.train) // self.config.schedule.batch)
+
+    def check(self) -> None:
+        check_batch(self.config.schedule, len(self.train))
+
+    def batches(self, epoch: int, place: Place) -> Iterator[Trajectories]:
+        generator = generator_for("epoch", self.config.seed, epoch)
+        size = self.config.schedule.batch
+        for _ in range(self.config.schedule.passes):
+            order = torch.randperm(len(self.train), generator=generator)
+            for start in range(0, len(order) - size + 1, size):
+                batch = self._windows(order[start : start + size], generator)
+                own = slice(place.rank * size // place.world, (place.rank + 1) * size // place.world)
+                yield batch.select(own).to(place.device)
+
+    def _windows(self, chosen: Tensor, generator: torch.Generator) -> Trajectories:
+        """Cut first and moved then: a boost that began earlier is a larger shift, and shifts are uniform on the circle."""
+        length = self.spec.history
+        trajectories = self.train.select(chosen)
+        starts = window_starts(trajectories, length, length, generator, translate=self.spec.anywhere)
+        windows = trajectories.window(starts, 2 * length)
+        return self.problem.augment(windows, generator) if self.spec.augment else windows
+
+    def loss(self, module: nn.Module, batch: Trajectories, progress: Progress) -> tuple[Tensor, dict[str, Tensor]]:
+        seen, target = batch.u[:, : self.spec.history], batch.u[:, self.spec.history :]
+        prediction = module(seen, batch.length, batch.spacing)
+        if self.config.loss.error == "squared":
+            error = (prediction - target).square().sum(dim=(1, 2))
+        else:  # without the energy of a boost, as for fields
+            error = relative_l2(prediction, target, reference=target - target.mean(dim=2, keepdim=True))
+        return error.mean(), {"l2": error.mean()}
+
+    def validate(self, module: nn.Module, device: torch.device) -> float:
+        """The mean NMSE of rollouts."""
+        errors = []
+        for start in range(0, len(self.validation), 64):
+            part = self.validation.select(slice(start, start + 64)).to(device)
+            errors.append(nmse(*lpsda_rollout(self.problem, unwrapped(module), part)).sum(dim=1))
+        return float(torch.cat(errors).double().mean())
+
+
+def unwrapped(module: nn.Module) -> Forecaster:
+    """The model within what Fabric made of it: a rollout calls it many times and needs no gradient."""
+    for inner in module.modules():
+        if isinstance(inner, Forecaster):
+            return inner
+    raise TypeError(f"expected a Forecaster, got {type(module).__name__}")
