@@ -70,9 +70,8 @@ def nmse(prediction: Tensor, target: Tensor) -> Tensor:
     return relative_l2_channels(prediction, target).square()
 
 
-def lpsda_rollout(problem: TrajectoryProblem, model: nn.Module, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
+def lpsda_rollout(problem: TrajectoryProblem, model: Forecaster, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
     """LPSDA's rollout: 20 frames are passed over, 20 are seen, the rest is predicted; prediction and truth."""
-    assert isinstance(model, Forecaster)
     seen = trajectories.window(problem.history, problem.history)
     frames = trajectories.frames - 2 * problem.history
     return model.rollout(seen, frames), trajectories.u[:, 2 * problem.history :]
@@ -137,10 +136,12 @@ class WindowWorkload(Workload[Trajectories]):
 
     def validate(self, module: nn.Module, device: torch.device) -> float:
         """The mean NMSE of rollouts."""
+        model = unwrapped(module)
+        validation = self.validation.to(next(model.parameters()).dtype)
         errors = []
-        for start in range(0, len(self.validation), 64):
-            part = self.validation.select(slice(start, start + 64)).to(device)
-            errors.append(nmse(*lpsda_rollout(self.problem, unwrapped(module), part)).sum(dim=1))
+        for start in range(0, len(validation), 64):
+            part = validation.select(slice(start, start + 64)).to(device)
+            errors.append(nmse(*lpsda_rollout(self.problem, model, part)).sum(dim=1))
         return float(torch.cat(errors).double().mean())
 
 
