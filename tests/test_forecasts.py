@@ -282,6 +282,16 @@ def test_bench_trains_scores_and_prints_the_table(root: Path, tmp_path: Path) ->
         app, ["evaluate", str(tmp_path / "runs/kuramoto_sivashinsky/pace-20-smoke-seed42"), "--data", str(root)]
     )
     assert scored.exit_code == 0 and json.loads(scored.stdout)["nmse"] == pytest.approx(pace["nmse"])
+    document = tmp_path / "page.md"
+    document.write_text("<!-- table:kuramoto_sivashinsky -->\n\n<!-- /table -->\n")
+    updated = CliRunner().invoke(app, ["report", str(tmp_path / "results"), str(document), "--update"])
+    assert updated.exit_code == 0 and "PACE, 20 frames" in document.read_text()
+    report = ["report", str(tmp_path / "results"), "--output", str(tmp_path / "report"), *places[:4]]
+    reported = CliRunner().invoke(app, report)
+    assert reported.exit_code == 0, reported.output
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Kuramoto-Sivashinsky" in page and page.count("<figure") == 2
+    assert (tmp_path / "report" / "tables" / "kuramoto_sivashinsky.tex").read_text().count("PACE") == 1
 
 
 @pytest.mark.parametrize(

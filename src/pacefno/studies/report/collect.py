@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.equations import PROBLEMS, Problem
+from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, Problem
 from pacefno.studies.results import ResultsError, Row, key_of, read_results, results_path
 from pacefno.training.models import MODELS, ModelSpec
 
@@ -130,7 +130,7 @@ def sees_the_truth(line: Line) -> bool:
     return line.spec is not None and line.spec.inference == "oracle"
 
 
-def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
+def collect(folders: Sequence[Path], preset: str | None = None, *, required: bool = True) -> Tables:
     """The tables in some results folders; of two rows with the same preset, model and seed the last folder's is taken."""
     sources = [results_folder(folder) for folder in folders]
     tables = {}
@@ -139,7 +139,7 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
         table = _table(problem, [merged[key] for key in sorted(merged)], preset)
         if table is not None:
             tables[name] = table
-    if not tables:
+    if not tables and required:
         wanted = f" with preset {preset!r}" if preset else ""
         raise ResultsError(
             f"no results{wanted} in {', '.join(map(str, folders))}: expected PROBLEM.json there; "
@@ -151,7 +151,7 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
 def results_folder(folder: Path) -> Path:
     """The folder itself, or its ``results`` if it is a folder of runs."""
     inner = folder / "results"
-    own = any(results_path(folder, name).exists() for name in PROBLEMS)
+    own = any(results_path(folder, name).exists() for name in [*PROBLEMS, *TRAJECTORY_PROBLEMS])
     return inner if not own and inner.is_dir() else folder
 
 

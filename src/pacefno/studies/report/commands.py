@@ -11,6 +11,7 @@ from rich.console import Console
 from pacefno.console import FAILED, plain_errors, say
 from pacefno.studies.report.collect import Tables, collect
 from pacefno.studies.report.documents import stale_tables, update_tables
+from pacefno.studies.report.forecasts import ForecastTables, collect_forecasts
 from pacefno.studies.report.write import write_report
 from pacefno.training.commands import DEFAULT_DATA, FAILURES
 from pacefno.training.presets import PRESETS
@@ -59,9 +60,11 @@ def report_command(
             raise ValueError(
                 "--update and --check need Markdown documents (.md), and only they: pacefno report --update README.md"
             )
-        tables = collect(folders or [DEFAULT_RESULTS], preset)
+        sources = folders or [DEFAULT_RESULTS]
+        forecasts = collect_forecasts(sources, preset)
+        tables = collect(sources, preset, required=not forecasts)
         if documents:
-            stale = [text for path in documents for text in _document(path, tables, write=update)]
+            stale = [text for path in documents for text in _document(path, tables, forecasts, write=update)]
             if check and not update and stale:
                 typer.echo(
                     f"stale: {'; '.join(stale)}. Run: pacefno report --update {' '.join(map(str, paths or []))}", err=True
@@ -71,13 +74,13 @@ def report_command(
         console = Console(stderr=True)
         with console.status("making the report") as status:
             speak = status.update if console.is_terminal else say
-            page = write_report(tables, output, runs, data, speak, folders or [DEFAULT_RESULTS])
+            page = write_report(tables, output, runs, data, speak, sources, forecasts)
         typer.echo(f"{page} is complete: open it in a browser. Tables and figures are beside it in {output}.")
 
 
-def _document(path: Path, tables: Tables, *, write: bool) -> list[str]:
+def _document(path: Path, tables: Tables, forecasts: ForecastTables, *, write: bool) -> list[str]:
     """Bring one document up to date, or only look; what was out of date comes back."""
-    changed = update_tables(path, tables) if write else stale_tables(path, tables)
+    changed = update_tables(path, tables, forecasts) if write else stale_tables(path, tables, forecasts)
     if write:
         typer.echo(f"{path}: {', '.join(changed) + ' rewritten' if changed else 'up to date'}")
     return [f"{name} in {path}" for name in changed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -74,7 +75,7 @@ class Section:
 
     @property
     def caption(self) -> str:
-        return caption(self.table)
+        return f"{caption(self.table)} The lowest OOD error is bold."
 
     @property
     def findings(self) -> list[str]:
@@ -126,15 +127,17 @@ class Section:
         return Tile(self.anchor, problem.title, found.mean_text, "" if "nan" in text else text, reported)
 
 
-def render_page(sections: list[Section], overview: Picture) -> str:
-    """The whole page; the same results give the same text."""
+def render_page(sections: list[Section], overview: Picture | None, forecasts: Sequence[object] = ()) -> str:
+    """The whole page; the same results give the same text. ``forecasts`` are sections on trajectories."""
     environment = Environment(
         loader=PackageLoader(PACKAGE, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = cell_markup
     environment.filters["code"] = code_markup
     template = environment.get_template("template.html")
-    return template.render(sections=sections, overview=overview, columns=COLUMNS, versions=_versions(sections))
+    return template.render(
+        sections=sections, overview=overview, forecasts=forecasts, columns=COLUMNS, versions=_versions(sections)
+    )
 
 
 def cell_markup(cell: Cell) -> Markup:

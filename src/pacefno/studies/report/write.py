@@ -18,6 +18,8 @@ from pacefno.studies.report.figures import (
     save,
 )
 from pacefno.studies.report.figures.over_time import draw_over_frames
+from pacefno.studies.report.forecast_section import ForecastSection, draw_forecasts
+from pacefno.studies.report.forecasts import ForecastTables, forecast_latex, forecast_markdown
 from pacefno.studies.report.page import Picture, Section, render_page
 from pacefno.studies.report.studies import study_drawings
 from pacefno.studies.report.sweep import cached_sweep
@@ -31,26 +33,39 @@ Say = Callable[[str], None]
 
 
 def write_report(
-    tables: Tables, output: Path, runs: Path, data: Path, say: Say = lambda text: None, studies: Sequence[Path] = ()
+    tables: Tables,
+    output: Path,
+    runs: Path,
+    data: Path,
+    say: Say = lambda text: None,
+    studies: Sequence[Path] = (),
+    forecasts: ForecastTables | None = None,
 ) -> Path:
     """Write everything and return the path of the page. Figures of fields need ``runs`` and ``data``; else a note says so.
 
-    ``studies`` are folders of results whose studies are shown too.
+    ``studies`` are folders of results whose studies are shown too, ``forecasts`` the tables on trajectories.
     """
-    write_tables(tables, output / "tables")
-    overview = _picture(draw_overview(tables), output / "figures")
+    write_tables(tables, output / "tables", forecasts or {})
+    overview = _picture(draw_overview(tables), output / "figures") if tables else None
     sections = []
     for table in tables.values():
         drawings, notes = draw_all(table, runs, data, say)
         drawings += study_drawings(studies, table.problem, table.preset)
         sections.append(Section(table, [_picture(drawing, output / "figures") for drawing in drawings], notes))
+    rolled = []
+    for forecast in (forecasts or {}).values():
+        drawings, notes = draw_forecasts(forecast, runs, data, say)
+        rolled.append(ForecastSection(forecast, [_picture(drawing, output / "figures") for drawing in drawings], notes))
     page = output / PAGE
-    write_text_atomically(page, render_page(sections, overview))
+    write_text_atomically(page, render_page(sections, overview, rolled))
     return page
 
 
-def write_tables(tables: Tables, folder: Path) -> None:
+def write_tables(tables: Tables, folder: Path, forecasts: ForecastTables) -> None:
     make_folder(folder)
+    for name, forecast in forecasts.items():
+        write_text_atomically(folder / f"{name}.md", forecast_markdown(forecast))
+        write_text_atomically(folder / f"{name}.tex", forecast_latex(forecast))
     for name, table in tables.items():
         write_text_atomically(folder / f"{name}.md", markdown_table(table))
         write_text_atomically(folder / f"{name}.tex", latex_table(table))
