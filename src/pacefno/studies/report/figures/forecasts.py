@@ -85,7 +85,7 @@ def draw_rollouts(problem: TrajectoryProblem, truth: Tensor, rollouts: Sequence[
         error = rollout.prediction - truth
         axes[0, column].imshow(rollout.prediction.numpy(), **look)
         axes[1, column].imshow(error.numpy(), **look)
-        label(axes[0, column], title=rollout.title)
+        label(axes[0, column], title=rollout.title.replace(" + ", "\n+ "))
         share = float(error.norm() / truth.norm())
         label(axes[1, column], x="x", title=f"error, {share:.3f} of the norm")
     figure.colorbar(image, ax=axes.ravel().tolist(), shrink=0.7, label="u")
