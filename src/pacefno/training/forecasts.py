@@ -31,14 +31,15 @@ class ForecastSpec:
     anywhere: bool = True  # g1: windows may begin at any frame, not only where a test block does
     augment: bool = False  # g2, g3 and g4 (where the equation has it) drawn anew for every window
     canonical: bool = False  # PACE: every window is pulled back to the structured frame
+    one_seed: bool = False  # a row whose spread is of no interest
 
 
 FORECASTS: dict[str, ForecastSpec] = {
     "fno": ForecastSpec("FNO, 20 frames", anywhere=False),
-    "fno-g1": ForecastSpec("FNO, 20 frames + time windows"),
+    "fno-g1": ForecastSpec("FNO, 20 frames + time windows", one_seed=True),
     "fno-aug": ForecastSpec("FNO, 20 frames + augmentation", augment=True),
     "pace-20": ForecastSpec("PACE, 20 frames", canonical=True),
-    "fno-aug-1": ForecastSpec("FNO, 1 frame + augmentation", history=1, augment=True),
+    "fno-aug-1": ForecastSpec("FNO, 1 frame + augmentation", history=1, augment=True, one_seed=True),
     "pace-1": ForecastSpec("PACE, 1 frame", history=1, canonical=True),
 }
 

@@ -120,7 +120,7 @@ class Forecasts(Kind):
         return model
 
     def one_seed(self, model: str) -> bool:
-        return False
+        return forecast_named(model).one_seed
 
     def folder(self, root: Path, problem: str, preset: str, seed: int) -> Path:
         return root / problem / f"{preset}-seed{seed}"
