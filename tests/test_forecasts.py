@@ -19,11 +19,11 @@ from pacefno.frames.windows import WindowFrame
 from pacefno.symmetry import Trajectories
 from pacefno.training.config import with_overrides
 from pacefno.training.forecasts import FORECASTS, WindowWorkload, build_forecaster, lpsda_rollout, nmse
-from pacefno.training.load import load_forecaster
+from pacefno.training.load import load, load_forecaster
 from pacefno.training.loop import Hooks, StopRequest
 from pacefno.training.presets import config_for
 from pacefno.training.run import train
-from pacefno.training.score_forecasts import out_of_distribution, pulled_back, score
+from pacefno.training.score_forecasts import evaluate_forecaster, out_of_distribution, pulled_back, score
 from pacefno.training.store import CheckpointError, load_checkpoint
 from pacefno.training.workload import Place
 
@@ -97,7 +97,7 @@ def test_pace_follows_its_input_through_a_whole_rollout(name: str, model: str, d
         pace = forecaster(problem, model_name, dtype)
         plain, _ = lpsda_rollout(problem, pace, test)
         there, _ = lpsda_rollout(problem, pace, moved)
-        return float((pulled_back(problem, test, xi, there) - plain).norm() / plain.norm())
+        return float((pulled_back(problem, moved, xi, there) - plain).norm() / plain.norm())
 
     with torch.no_grad():
         assert defect(model) < (1e-10 if dtype == torch.float64 else 1e-3)
@@ -124,6 +124,22 @@ def test_a_rollout_feeds_predictions_back_and_stops_at_the_last_frame(
     found = model.rollout(window, frames)
     assert found.shape == (2, frames, 8)
     assert float(found[0, 0, 0]) == 1 and float(found[0, -1, 0]) == steps
+
+
+class Explode(nn.Module):
+    """Finite for small inputs only."""
+
+    def forward(self, channels: Tensor) -> Tensor:
+        return (channels[:, :1] + 1) * 1e15
+
+
+def test_a_rollout_that_leaves_the_finite_numbers_scores_infinity() -> None:
+    model = Forecaster(Explode(), Conditions(1.0, 1.0, 0.1), 1, 1)
+    window = Trajectories(torch.zeros(2, 1, 8), torch.ones(2), torch.ones(2))
+    found = model.rollout(window, 6)
+    assert torch.isfinite(found[:, :2]).all() and torch.isinf(found[:, 3:]).all()
+    assert torch.isinf(nmse(found, torch.ones_like(found)).sum())
+    assert torch.isinf(nmse(torch.full((1, 1, 4), math.nan), torch.ones(1, 1, 4))).all()
 
 
 def test_residual_models_predict_the_change_since_the_last_frame() -> None:
@@ -263,6 +279,10 @@ def test_double_precision_trains_and_loads(root: Path, tmp_path: Path) -> None:
     config = with_overrides(config_for("kuramoto_sivashinsky", "pace-20", "smoke", 3), changes)
     train(config, root / "kuramoto_sivashinsky" / "smoke-seed42", tmp_path / "run")
     assert {p.dtype for p in load_forecaster(tmp_path / "run").model.parameters()} == {torch.float64}
+    row = evaluate_forecaster(tmp_path / "run", root / "kuramoto_sivashinsky" / "smoke-seed42")
+    assert row["equivariance_error"] < 1e-9
+    with pytest.raises(ValueError, match="bf16-mixed would round"):
+        train(with_overrides(config, ["precision=bf16-mixed"]), root / "kuramoto_sivashinsky" / "smoke-seed42", tmp_path / "b")
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
@@ -294,6 +314,21 @@ def test_bench_trains_scores_and_prints_the_table(root: Path, tmp_path: Path) ->
     assert (tmp_path / "report" / "tables" / "kuramoto_sivashinsky.tex").read_text().count("PACE") == 1
 
 
+def test_data_of_other_settings_and_rows_of_other_weights_are_refused(root: Path, tmp_path: Path) -> None:
+    problem = TRAJECTORY_PROBLEMS["kdv_easy"]
+    data = tmp_path / "kdv_easy" / "smoke-seed42"
+    for mode in MODES:
+        write_lpsda(data / file_name("KdV", mode, 8, "easy"), mode, waves(problem, 8, 140), recipe="another recipe")
+    refused = CliRunner().invoke(app, ["train", "kdv_easy", "--model", "fno", "--preset", "smoke", "--data", str(tmp_path)])
+    assert refused.exit_code == 1 and "was made with other settings" in refused.output
+    run, data = tmp_path / "run", root / "kdv_easy" / "smoke-seed42"
+    train(with_overrides(config_for("kdv_easy", "fno", "smoke", 1), ["schedule.epochs=1"]), data, run)
+    other = CliRunner().invoke(app, ["evaluate", str(run), "--model", "pace-20", "--data", str(root)])
+    assert other.exit_code == 2 and "whose weights no other row uses" in other.output
+    with pytest.raises(ValueError, match="holds a forecaster"):
+        load(run)
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -309,11 +344,14 @@ def test_wrong_names_are_answered_with_the_right_ones(command: list[str], messag
     assert message in result.output
 
 
-def test_the_paper_preset_is_lpsda_to_the_letter() -> None:
-    """512 trajectories, batches of 16, 280 passes an epoch, 20 epochs; 21,341,844 real weights with LPSDA's own sizes."""
+def test_the_paper_preset_has_the_sizes_and_the_schedule_of_lpsda() -> None:
+    """512 trajectories, batches of 16, 280 passes an epoch, 20 epochs; 21,341,844 real weights."""
     config = config_for("kdv", "fno", "paper", 42)
     assert 512 // config.schedule.batch * config.schedule.passes * config.schedule.epochs == 179_200
     model = build_forecaster(TRAJECTORY_PROBLEMS["kdv"], FORECASTS["fno"], config.operator, 0)
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(21_341_844, rel=1e-3)
+    assert sum(p.numel() for p in model.parameters()) == 21_341_844
+    schedule = config.schedule
+    assert (schedule.optimizer, schedule.rate, schedule.weight_decay, schedule.shape) == ("adamw", 4e-5, 1e-2, "step")
+    assert (schedule.step_every, schedule.step_factor, config.loss.error) == (5, 0.4, "squared")
     assert config_for("kuramoto_sivashinsky", "pace-20", "paper", 42).operator.width == 64
     assert config_for("kdv_easy", "pace-20", "paper", 42).operator.width == 256

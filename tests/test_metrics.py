@@ -238,3 +238,11 @@ def test_random_elements_fill_the_whole_group() -> None:
     top = xi.abs().amax(dim=0)
     assert torch.allclose(top, torch.tensor([0.5, 0.5, math.pi], dtype=torch.float64), rtol=0.01)
     assert float(xi.mean(dim=0).abs().max()) < 0.1
+
+
+def test_a_prediction_that_is_no_number_has_no_small_error(dtype: torch.dtype) -> None:
+    target = torch.ones(2, 1, 8, dtype=dtype)
+    broken = target.clone()
+    broken[1, 0, 3] = math.nan
+    error = relative_l2(broken, target)
+    assert float(error[0]) == 0 and bool(torch.isnan(error[1]))

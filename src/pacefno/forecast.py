@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -73,10 +74,15 @@ class Forecaster(nn.Module):
         return change + window.u[:, -1:] if self.residual else change
 
     def rollout(self, window: Trajectories, frames: int) -> Tensor:
-        """The next ``frames`` frames, ``(B, frames, n)``: predictions become the window of the next step."""
+        """The next ``frames`` frames, ``(B, frames, n)``: predictions become the window of the next step.
+
+        A rollout that leaves the finite numbers is infinite from there on: the worst of scores, and no reason to stop.
+        """
         seen, found = window.u[:, -self.history :], []
+        lost = torch.zeros(len(window), dtype=torch.bool, device=window.u.device)
         for _ in range(-(-frames // self.future)):
             block = self(seen, window.length, window.spacing)
-            found.append(block)
-            seen = torch.cat([seen, block], dim=1)[:, -self.history :]
+            lost = lost | ~torch.isfinite(block).flatten(1).all(dim=1)
+            found.append(block.masked_fill(lost[:, None, None], math.inf))
+            seen = torch.cat([seen, block], dim=1)[:, -self.history :].masked_fill(lost[:, None, None], 0.0)
         return torch.cat(found, dim=1)[:, :frames]

@@ -107,9 +107,9 @@ def _norm(field: Tensor, start: int) -> Tensor:
 
 
 def _sqrt(value: Tensor) -> Tensor:
-    """Square root with gradient 0 instead of infinity at 0: a perfect prediction must not stop a training."""
-    positive = value > 0
-    return torch.where(positive, torch.where(positive, value, 1.0).sqrt(), 0.0)
+    """Square root with gradient 0 instead of infinity at 0: a perfect prediction must not stop a training. NaN stays NaN."""
+    zero = value == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, value).sqrt())
 
 
 def _ratio(error: Tensor, scale: Tensor) -> Tensor:

@@ -60,17 +60,32 @@ def read_split(problem: TrajectoryProblem, folder: Path, mode: str) -> Trajector
     if mode not in MODES:
         raise ValueError(f"unknown split {mode!r}: expected one of {', '.join(MODES)}")
     equation, suffix = problem.file_name
-    pattern = re.compile(rf"{equation}_{mode}(_\d+)?{'_' + suffix if suffix else ''}\.h5")
-    found = sorted(path for path in folder.glob("*.h5") if pattern.fullmatch(path.name))
+    found = find_files(problem, folder, mode)
     if len(found) != 1:
         wanted, got = file_name(equation, mode, 512, suffix), [path.name for path in found] or "none"
-        raise DatasetError(folder, f"expected one file like {wanted}, got {got}: run 'pacefno data generate {problem.name}'")
+        remedy = "keep one" if found else f"run 'pacefno data generate {problem.name}'"
+        raise DatasetError(folder, f"expected one file like {wanted}, got {got}: {remedy}")
     trajectories = read_lpsda(found[0], mode)
     if tuple(trajectories.u.shape[1:]) != (problem.frames, problem.points):
         raise DatasetError(
             found[0], f"expected {problem.frames} frames of {problem.points} points, got {tuple(trajectories.u.shape[1:])}"
         )
     return trajectories
+
+
+def find_files(problem: TrajectoryProblem, folder: Path, mode: str) -> list[Path]:
+    """The files of a split in a folder, whatever the number of their samples."""
+    equation, suffix = problem.file_name
+    pattern = re.compile(rf"{equation}_{mode}(_\d+)?{'_' + suffix if suffix else ''}\.h5")
+    return sorted(path for path in folder.glob("*.h5") if pattern.fullmatch(path.name))
+
+
+def check_recipes(problem: TrajectoryProblem, folder: Path, seed: int) -> None:
+    """Refuse files of ours that were made when the problem meant something else; LPSDA's carry no recipe."""
+    for mode in MODES:
+        for path in find_files(problem, folder, mode):
+            if read_recipe(path) not in (None, "", recipe_of(problem, seed, mode)):
+                raise DatasetError(path, "was made with other settings: delete its folder, it is made anew")
 
 
 def _generate(folder: Path, problem: TrajectoryProblem, seed: int, sizes: Sizes, workers: int, progress: Progress) -> None:
@@ -143,12 +158,13 @@ def _is_finished(path: Path, problem: TrajectoryProblem, seed: int, mode: str) -
     """Whether the file of a split is there. One with other settings, or of others, is not ours to replace."""
     if not path.exists():
         return False
-    if read_recipe(path) != recipe_of(problem, seed, mode):
-        raise DatasetError(path, "was made with other settings: delete it to replace it, or choose another --root")
     try:
+        recipe = read_recipe(path)
         read_lpsda(path, mode)
     except DatasetError:
         return False  # damaged: made again
+    if recipe != recipe_of(problem, seed, mode):
+        raise DatasetError(path, "was made with other settings: delete it to replace it, or choose another --root")
     return True
 
 

@@ -21,7 +21,7 @@ class KuramotoSivashinsky(Equation):
     channels = ("u",)
     point_group = "z2"
     channel_representation = "sign"  # u -> -u under x -> -x
-    cut = 2  # short waves are damped as k^4, so aliasing stays below round-off and the 2/3 rule would only waste a third
+    cut = 2  # short waves are damped as k^4: aliasing stays below the error of a step, the 2/3 rule would waste a third
 
     def __init__(self) -> None:
         self.group = Galilean(1, "scalar")

@@ -10,13 +10,14 @@ from pacefno.symmetry.moments import phase_position
 
 
 class WindowFrame:
-    """``(x, velocity, scale)`` of a window, read off without training and exactly equivariant.
+    """``(x, velocity, scale)`` of a window, read off without training, and equivariant to round-off.
 
     - scale (g4): ``s = log(spacing / nominal) / 3``. A rescaling multiplies the time between frames by ``e^3s``, so pulled back
       every window has the nominal one; the length of its domain is then the only parameter that an operator must be told.
       (The length would serve as well, but with it the spacing would vary by its cube.)
     - velocity (g3): the mean of the window before the rescaling, ``v = e^2s mean(u)``; both equations conserve it.
-    - x (g2): the crest of the first Fourier mode of the first frame.
+    - x (g2): the crest of the first Fourier mode of the first frame. A state without that mode (one in 1024 initial states
+      has waves of the second kind only) has no position; an operator without coordinates does not mind.
     """
 
     def __init__(self, symmetry: LiePoint, spacing: float) -> None:

@@ -56,7 +56,7 @@ class Trajectories:
         """Time translation (g1): ``frames`` frames from ``start`` on, which is one number or one per trajectory, ``(B,)``."""
         first = torch.as_tensor(start, device=self.u.device).expand(len(self))
         if int(first.min()) < 0 or int(first.max()) + frames > self.frames or frames < 1:
-            raise FieldError(f"trajectories: expected windows of 1 to {self.frames} frames, got {frames} from {start} on")
+            raise FieldError(f"trajectories: {frames} frames from {start} on do not lie within the {self.frames} there are")
         rows = torch.arange(len(self), device=self.u.device)[:, None]
         return Trajectories(
             self.u[rows, first[:, None] + torch.arange(frames, device=self.u.device)], self.length, self.spacing
@@ -83,5 +83,8 @@ def window_starts(
     first, step = (0, 1) if translate else (history, history)
     choices = torch.tensor(range(first, trajectories.frames - history - future + 1, step))
     if not len(choices):
-        raise FieldError(f"trajectories: no window of {history} + {future} frames fits into {trajectories.frames} frames")
+        raise FieldError(
+            f"trajectories: no window of {history} + {future} frames that begins at {first} or later "
+            f"fits into {trajectories.frames} frames"
+        )
     return choices[torch.randint(len(choices), (len(trajectories),), generator=generator)]

@@ -1,4 +1,8 @@
-"""What a preset means for trajectories. ``paper`` is LPSDA's training to the letter; the rest fits two cores."""
+"""What a preset means for trajectories. ``paper`` has LPSDA's sizes, schedule, optimiser and loss; the rest fits two cores.
+
+Where ``paper`` still differs from LPSDA's code: no GELU after the last layer, dx and dt enter as logarithms, and the best
+weights are chosen by NMSE instead of the summed squares of a rollout.
+"""
 
 from __future__ import annotations
 

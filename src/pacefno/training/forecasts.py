@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -67,8 +68,11 @@ def build_forecaster(problem: TrajectoryProblem, spec: ForecastSpec, settings: O
 
 
 def nmse(prediction: Tensor, target: Tensor) -> Tensor:
-    """LPSDA's normalised squared error of each frame, ``(B, frames)``; its NMSE is the *sum* over the frames, no mean."""
-    return relative_l2_channels(prediction, target).square()
+    """LPSDA's normalised squared error of each frame, ``(B, frames)``; its NMSE is the *sum* over the frames, no mean.
+
+    Infinite where the prediction is not finite.
+    """
+    return relative_l2_channels(prediction, target).square().nan_to_num(nan=math.inf, posinf=math.inf)
 
 
 def lpsda_rollout(problem: TrajectoryProblem, model: Forecaster, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
@@ -107,6 +111,8 @@ class WindowWorkload(Workload[Trajectories]):
 
     def check(self) -> None:
         check_batch(self.config.schedule, len(self.train))
+        if self.config.precision == "bf16-mixed":
+            raise ValueError("precision: bf16-mixed would round the lengths of domains to three digits: use 32-true or 64-true")
 
     def batches(self, epoch: int, place: Place) -> Iterator[Trajectories]:
         generator = generator_for("epoch", self.config.seed, epoch)

@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-import torch
 from rich.console import Console
 from torch import nn
 
 from pacefno.data import DatasetError, channel_statistics, generate, open_dataset
+from pacefno.data.lpsda import MODES
 from pacefno.data.manifest import read_manifest
 from pacefno.data.progress import console_progress
 from pacefno.data.recipe import recipe_of
-from pacefno.data.trajectories import generate_trajectories, read_split
+from pacefno.data.trajectories import check_recipes, find_files, generate_trajectories, read_split
 from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, benchmark_named, problem_named
 from pacefno.training.config import RunConfig
 from pacefno.training.evaluate import evaluate
 from pacefno.training.forecasts import FORECASTS, ForecastSpec, WindowWorkload, build_forecaster, forecast_named
+from pacefno.training.load import PRECISIONS, config_of
 from pacefno.training.models import MODELS, ModelSpec, build_model, model_named
 from pacefno.training.score_forecasts import evaluate_forecaster
 from pacefno.training.workload import FieldWorkload, Workload
@@ -126,25 +127,26 @@ class Forecasts(Kind):
         return root / problem / f"{preset}-seed{seed}"
 
     def is_generated(self, folder: Path, problem: str) -> bool:
-        try:
-            return all(len(read_split(TRAJECTORY_PROBLEMS[problem], folder, mode)) for mode in ("train", "valid", "test"))
-        except DatasetError:
-            return False
+        return all(find_files(TRAJECTORY_PROBLEMS[problem], folder, mode) for mode in MODES)
 
     def generate(self, problem: str, preset: str, seed: int, root: Path) -> None:
         generate_trajectories(TRAJECTORY_PROBLEMS[problem], preset, seed, root, progress=console_progress(Console(stderr=True)))
 
     def check_data(self, folder: Path, problem: str, preset: str, seed: int) -> None:
-        """Files of LPSDA's own carry no recipe, so only their shapes are checked, on reading."""
+        check_recipes(TRAJECTORY_PROBLEMS[problem], folder, seed)
 
     def start(self, config: RunConfig, data: Path) -> tuple[nn.Module, Workload[Any]]:
         problem, spec = TRAJECTORY_PROBLEMS[config.problem], forecast_named(config.model)
-        train, validation = (read_split(problem, data, mode).to(torch.float32) for mode in ("train", "valid"))
+        dtype = PRECISIONS[config.precision]
+        train, validation = (read_split(problem, data, mode).to(dtype) for mode in ("train", "valid"))
         return build_forecaster(problem, spec, config.operator, config.seed), WindowWorkload(
             config, problem, spec, train, validation
         )
 
     def score(self, run: Path, data: Path, model: str) -> Row:
+        own = config_of(run).model
+        if model != own:
+            raise ValueError(f"{run} trained {own!r}, whose weights no other row uses: leave --model out, or name another run")
         return evaluate_forecaster(run, data)
 
     def headline(self, row: Row) -> str:

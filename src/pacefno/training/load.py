@@ -53,6 +53,8 @@ def load_run(run: Path, model: str | None = None) -> Trained:
     checkpoint, weights, finished = _find(run)
     try:
         config = RunConfig.model_validate(checkpoint.documents["config"])
+        if config.problem in TRAJECTORY_PROBLEMS:
+            raise ValueError(f"{run} holds a forecaster of {config.problem}: pacefno.training.load.load_forecaster loads it")
         problem = problem_named(config.problem)
         spec = model_named(_row(config.model, model))
         stored, seconds = checkpoint.tensors[weights], float(checkpoint.documents["timing"]["seconds"])

@@ -16,7 +16,7 @@ from pacefno.forecast import Forecaster
 from pacefno.symmetry import Trajectories
 from pacefno.training.evaluate import machine
 from pacefno.training.forecasts import lpsda_rollout, nmse
-from pacefno.training.load import load_forecaster
+from pacefno.training.load import PRECISIONS, load_forecaster
 
 BATCH = 64
 EQUIVARIANCE_SAMPLES = 64
@@ -27,7 +27,7 @@ def evaluate_forecaster(run: Path, data: Path) -> dict[str, Any]:
     trained = load_forecaster(run)
     config, problem = trained.config, trained.problem
     row: dict[str, Any] = {"problem": problem.name, "model": config.model, "seed": config.seed, "preset": config.preset}
-    row |= score(trained.model, problem, read_split(problem, data, "test").to(torch.float32))
+    row |= score(trained.model, problem, read_split(problem, data, "test").to(PRECISIONS[config.precision]))
     row["parameters"] = sum(p.numel() for p in trained.model.parameters())
     row["train_seconds"] = round(trained.train_seconds, 1)
     row["finished"] = trained.finished
@@ -40,12 +40,12 @@ def score(model: Forecaster, problem: TrajectoryProblem, test: Trajectories) -> 
     row: dict[str, Any] = {}
     prediction, truth, _ = rollouts(model, problem, test)
     row |= _errors("nmse", nmse(prediction, truth))
-    xi = out_of_distribution(problem, len(test))
+    xi = out_of_distribution(problem, len(test)).to(test.u.dtype)
     moved = problem.symmetry.act(test, xi)
     moved_prediction, moved_truth, seconds = rollouts(model, problem, moved)
     row |= _errors("ood_nmse", nmse(moved_prediction, moved_truth))
-    row |= _errors("ood_nmse_canonical", nmse(pulled_back(problem, test, xi, moved_prediction), truth))
-    row["equivariance_error"] = _equivariance(problem, test, xi, prediction, moved_prediction)
+    row |= _errors("ood_nmse_canonical", nmse(pulled_back(problem, moved, xi, moved_prediction), truth))
+    row["equivariance_error"] = _equivariance(problem, moved, xi, prediction, moved_prediction)
     row["ood_seconds"] = round(seconds, 3)
     return row
 
@@ -65,24 +65,23 @@ def rollouts(model: Forecaster, problem: TrajectoryProblem, test: Trajectories) 
 def out_of_distribution(problem: TrajectoryProblem, count: int) -> Tensor:
     """Elements beyond what the augmentation draws; the same for every model."""
     generator = generator_for("out of distribution", problem.name)
-    return problem.symmetry.sample(problem.ood_low, problem.ood_high, count, generator).float()
+    return problem.symmetry.sample(problem.ood_low, problem.ood_high, count, generator)
 
 
-def pulled_back(problem: TrajectoryProblem, test: Trajectories, xi: Tensor, prediction: Tensor) -> Tensor:
+def pulled_back(problem: TrajectoryProblem, moved: Trajectories, xi: Tensor, prediction: Tensor) -> Tensor:
     """Predictions of moved trajectories without the motion, so that the energy of a boost does not flatter them."""
-    start = 2 * problem.history
-    late = problem.symmetry.transport(xi, test.horizon(start))
-    moved = problem.symmetry.act(test, xi)
+    still = problem.symmetry.inverse(moved.window(0, 1), xi)  # one frame is enough: for the length and the spacing
+    late = problem.symmetry.transport(xi, still.horizon(2 * problem.history))
     return problem.symmetry.inverse(Trajectories(prediction, moved.length, moved.spacing), late).u
 
 
-def _equivariance(problem: TrajectoryProblem, test: Trajectories, xi: Tensor, plain: Tensor, moved: Tensor) -> float:
+def _equivariance(problem: TrajectoryProblem, moved: Trajectories, xi: Tensor, plain: Tensor, there: Tensor) -> float:
     """How far the first predicted frames of moved trajectories are from the moved predictions, relative L2.
 
     The first block only: later a chaotic flow makes much of the last digit.
     """
     few, block = slice(0, EQUIVARIANCE_SAMPLES), slice(0, problem.history)
-    back = pulled_back(problem, test.select(few), xi[few], moved[few])[:, block]
+    back = pulled_back(problem, moved.select(few), xi[few], there[few])[:, block]
     reference = plain[few, block]
     return float(((back - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)).double().mean())
 
@@ -93,7 +92,6 @@ def _errors(key: str, errors: Tensor) -> dict[str, Any]:
     return {
         key: float(total.mean()),
         f"{key}_std": float(total.std()),
-        f"{key}_median": float(total.median()),
         f"{key}_frame": float(errors.double().mean()),
         f"{key}_frames": errors.double().mean(dim=0).tolist(),
     }

@@ -10,6 +10,7 @@ from typing import final
 import torch
 
 from pacefno.data import DatasetError
+from pacefno.data.presets import TRAJECTORY_SIZES
 from pacefno.data.trajectories import read_split
 from pacefno.studies.bench import DATA_SEED
 from pacefno.studies.report.columns import Cell
@@ -17,7 +18,8 @@ from pacefno.studies.report.figures import Drawing
 from pacefno.studies.report.figures.forecasts import Rollout, draw_frame_errors, draw_rollouts
 from pacefno.studies.report.forecasts import ForecastTable, caption, cells, forecast_findings
 from pacefno.studies.report.page import Picture
-from pacefno.studies.report.settings import Setting
+from pacefno.studies.report.settings import Setting, rate_text
+from pacefno.training.config import RunConfig
 from pacefno.training.forecasts import FORECASTS, lpsda_rollout
 from pacefno.training.kinds import FORECAST_KIND
 from pacefno.training.load import load_forecaster
@@ -62,16 +64,8 @@ class ForecastSection:
     @property
     def settings(self) -> list[Setting]:
         ours, paper = (config_for(self.table.problem.name, "fno-aug", preset, 0) for preset in (self.table.preset, "paper"))
-        steps = {config.preset: config.schedule.epochs * config.schedule.passes * 32 for config in (ours, paper)}
-        rows = [
-            ("width", paper.operator.width, ours.operator.width),
-            ("layers", paper.operator.layers, ours.operator.layers),
-            ("updates, with 512 trajectories", steps[paper.preset], steps[ours.preset]),
-            ("largest rate", paper.schedule.rate, ours.schedule.rate),
-            ("loss", paper.loss.error, ours.loss.error),
-            ("predicts", _predicts(paper.operator.residual), _predicts(ours.operator.residual)),
-        ]
-        return [Setting(name, str(theirs), str(own)) for name, theirs, own in rows if theirs != own]
+        described = zip(_settings(paper), _settings(ours), strict=True)
+        return [Setting(name, theirs, own) for (name, theirs), (_, own) in described if theirs != own]
 
     @property
     def columns(self) -> list[Heading]:
@@ -99,8 +93,19 @@ class ForecastSection:
         return sorted({str(row["command"]) for row in self.table.rows if row.get("command")})
 
 
-def _predicts(residual: bool) -> str:
-    return "the change since the last frame" if residual else "the frames"
+def _settings(config: RunConfig) -> list[tuple[str, str]]:
+    """What a training on trajectories is, in words."""
+    operator, schedule = config.operator, config.schedule
+    samples = TRAJECTORY_SIZES[config.preset].train
+    return [
+        ("trajectories", str(samples)),
+        ("operator", f"{operator.modes} modes, width {operator.width}, {operator.layers} layers"),
+        ("predicts", "the change since the last frame" if operator.residual else "the frames"),
+        ("updates", f"{schedule.epochs * schedule.passes * (samples // schedule.batch):,} of {schedule.batch} windows"),
+        ("learning rate", rate_text(schedule)),
+        ("optimiser", f"{schedule.optimizer}, weight decay {schedule.weight_decay:g}"),
+        ("loss", f"{config.loss.error} error"),
+    ]
 
 
 def draw_forecasts(table: ForecastTable, runs: Path, data: Path, say: Say) -> tuple[list[Drawing], list[str]]:
@@ -113,16 +118,20 @@ def draw_forecasts(table: ForecastTable, runs: Path, data: Path, say: Say) -> tu
     except DatasetError as error:
         return drawings, [f"The picture of a rollout is left out: {error}."]
     say(f"{problem.title}: a rollout of each model")
-    moved = problem.symmetry.act(test, out_of_distribution(problem, 1))
-    rollouts, truth = [], moved.u[0, 2 * problem.history :]
+    moved = problem.symmetry.act(test, out_of_distribution(problem, 1).float())
+    rollouts, missing, truth = [], [], moved.u[0, 2 * problem.history :]
     for model in (name for name in SHOWN if name in table.models):
         run = run_folder(runs, config_for(problem.name, model, table.preset, table.seeds[0]))
         try:
             forecaster = load_forecaster(run).model
         except CheckpointError:
+            missing.append(FORECASTS[model].title)
             continue
         with torch.no_grad():
             rollouts.append(Rollout(FORECASTS[model].title, lpsda_rollout(problem, forecaster, moved)[0][0]))
     if not rollouts:
         return drawings, [f"The picture of a rollout is left out: no trained models in {runs}."]
-    return [*drawings, draw_rollouts(problem, truth, rollouts, float(moved.length[0]))], []
+    notes = (
+        [f"Not in the picture of a rollout, because {runs} has no training of them: {', '.join(missing)}."] if missing else []
+    )
+    return [*drawings, draw_rollouts(problem, truth, rollouts, float(moved.length[0]), float(moved.spacing[0]))], notes

@@ -72,9 +72,12 @@ def caption(table: ForecastTable) -> str:
     over = f"mean ± standard deviation over the seeds {seeds}" if len(table.seeds) > 1 else f"seed {seeds}"
     return (
         f"{table.problem.title}, preset {table.preset}: LPSDA's NMSE of rollouts over 100 frames, a sum over the frames "
-        f"(per frame: its mean), {over}. OOD: shifted, boosted and rescaled beyond the augmentation; canonical: measured "
-        "without that motion."
+        f"(per frame: its mean), {over}. OOD: {moved_how(table.problem)}; canonical: measured without that motion."
     )
+
+
+def moved_how(problem: TrajectoryProblem) -> str:
+    return f"shifted, and boosted{' and rescaled' if problem.symmetry.scaling else ''} beyond the augmentation"
 
 
 def cells(table: ForecastTable) -> tuple[list[str], list[list[str]]]:
@@ -100,7 +103,7 @@ def cells(table: ForecastTable) -> tuple[list[str], list[list[str]]]:
 
 
 def forecast_findings(table: ForecastTable) -> list[str]:
-    """What the numbers say of PACE and of augmentation, at the same architecture."""
+    """What the numbers say of PACE and of augmentation."""
     sentences = []
     for pace, plain in (("pace-20", "fno-aug"), ("pace-1", "fno-aug-1")):
         sentences += _comparison(table, pace, plain)
@@ -119,9 +122,12 @@ def _comparison(table: ForecastTable, pace: str, plain: str) -> list[str]:
     }
     inside = means[pace, "nmse"] / means[plain, "nmse"]
     outside = means[plain, "ood_nmse_canonical"] / means[pace, "ood_nmse_canonical"]
+    sizes = sorted({row["parameters"] for row in [*mine, *other]})
+    size = "" if len(sizes) == 1 else f" ({mine[0]['parameters']:,} parameters against {other[0]['parameters']:,})"
+    beyond = f"{outside:.3g} times lower" if outside >= 1 else f"{1 / outside:.3g} times higher"
     return [
-        f"{FORECASTS[pace].title}, against {FORECASTS[plain].title}: {inside:.2f} times its NMSE on the test set; "
-        f"out of distribution {outside:.3g} times lower, measured without the motion."
+        f"{FORECASTS[pace].title}, against {FORECASTS[plain].title}{size}: {inside:.2f} times its NMSE on the test set; "
+        f"out of distribution {beyond}, measured without the motion."
     ]
 
 

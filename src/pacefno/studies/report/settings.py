@@ -73,7 +73,7 @@ def _training(paper: RunConfig, ours: RunConfig) -> list[Setting]:
         Setting("operator", operator(paper), operator(ours)),
         Setting("epochs", _epochs(paper.schedule), _epochs(ours.schedule)),
         Setting("batch", str(paper.schedule.batch), str(ours.schedule.batch)),
-        Setting("learning rate", _rate(paper.schedule), _rate(ours.schedule)),
+        Setting("learning rate", rate_text(paper.schedule), rate_text(ours.schedule)),
         Setting("PACE losses beside L2", _losses(paper.loss), _losses(ours.loss)),
     ]
 
@@ -89,7 +89,7 @@ def _ordinal(number: int) -> str:
     return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
-def _rate(schedule: ScheduleSettings) -> str:
+def rate_text(schedule: ScheduleSettings) -> str:
     if schedule.shape == "step":
         return f"{schedule.rate:g}, times {schedule.step_factor:g} every {schedule.step_every} epochs"
     return f"{schedule.rate:g}, {'one cycle' if schedule.shape == 'onecycle' else schedule.shape}"

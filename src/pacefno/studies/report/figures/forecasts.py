@@ -71,12 +71,14 @@ class Rollout:
     prediction: Tensor
 
 
-def draw_rollouts(problem: TrajectoryProblem, truth: Tensor, rollouts: Sequence[Rollout], length: float) -> Drawing:
+def draw_rollouts(
+    problem: TrajectoryProblem, truth: Tensor, rollouts: Sequence[Rollout], length: float, spacing: float
+) -> Drawing:
     """Space-time pictures of the truth and of every model, and of their errors on the same scale."""
     figure = new_figure(2.6 * (1 + len(rollouts)), 5.6)
     axes = figure.subplots(2, 1 + len(rollouts), sharex=True, sharey=True, squeeze=False)
     top = float(truth.abs().max())
-    extent = (0.0, length, 0.0, problem.spacing * len(truth))
+    extent = (0.0, length, 0.0, spacing * len(truth))
     look = {"origin": "lower", "aspect": "auto", "extent": extent, "cmap": SIGNED, "vmin": -top, "vmax": top}
     image = axes[0, 0].imshow(truth.numpy(), **look)
     label(axes[0, 0], y="time", title="truth")
@@ -90,7 +92,7 @@ def draw_rollouts(problem: TrajectoryProblem, truth: Tensor, rollouts: Sequence[
         label(axes[1, column], x="x", title=f"error, {share:.3f} of the norm")
     figure.colorbar(image, ax=axes.ravel().tolist(), shrink=0.7, label="u")
     caption = (
-        "One test trajectory, shifted, boosted and rescaled beyond the augmentation: the truth, what each model predicts from "
-        "the 20 frames before, and the error on the same scale."
+        "One test trajectory, moved beyond the augmentation: the truth, what each model predicts from the 20 frames before, "
+        "and the error on the same scale."
     )
     return Drawing(f"{problem.name}-rollouts", caption, figure)
