@@ -17,7 +17,7 @@ from pacefno.training.config import RunConfig
 from pacefno.training.evaluate import BATCH
 from pacefno.training.load import load_run
 from pacefno.training.loop import Hooks, Trainer
-from pacefno.training.run import make_fabric
+from pacefno.training.run import be_deterministic, make_fabric
 from pacefno.training.workload import FieldWorkload
 
 SHARE = 0.2  # of the epochs of the training itself
@@ -37,7 +37,7 @@ def finetune(source: Path, run: Path, frame: Frame, problem: Problem, dataset: D
     config = finetune_config(loaded.config)
     fabric = make_fabric(config)
     fabric.launch()
-    torch.use_deterministic_algorithms(True)
+    be_deterministic()
     train, validation = (canonical_pairs(frame, problem, dataset.load(split)) for split in ("train", "validation"))
     with FolderLock(run):
         workload = FieldWorkload(config, problem, False, train, validation)
