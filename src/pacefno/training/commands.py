@@ -54,8 +54,12 @@ def prepare_data(config: RunConfig, root: Path, data_seed: int) -> Path:
 def train_command(
     problem: Problem,
     model: Annotated[
-        str, typer.Option(help=f"What to train: {', '.join(TRAINABLE)}; on trajectories {', '.join(FORECASTS)}.")
-    ] = "pace",
+        str | None,
+        typer.Option(
+            help=f"What to train: {', '.join(TRAINABLE)}; on trajectories {', '.join(FORECASTS)}.",
+            show_default="pace, or pace-20",
+        ),
+    ] = None,
     preset: Annotated[str, typer.Option(help=f"How long and how large: {', '.join(PRESETS)}.")] = "quick",
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of samples.")] = 42,
     resume: Annotated[
@@ -82,7 +86,8 @@ def train_command(
     Example: pacefno train burgers1d --model pace --preset quick
     """
     with plain_errors(*FAILURES):
-        config = with_overrides(config_for(problem, model, preset, seed), assignments or [])
+        chosen = model or kind_of(problem).usual
+        config = with_overrides(config_for(problem, chosen, preset, seed), assignments or [])
         folder = out or run_folder(DEFAULT_RUNS, config)
         check_trainable(config)
         if resume and is_finished(folder):

@@ -32,6 +32,7 @@ class Kind(ABC):
     """Data, models and scores of one kind of benchmark."""
 
     models: Mapping[str, ModelSpec | ForecastSpec]
+    usual: str  # what is trained where nothing else is said
 
     @abstractmethod
     def trained_as(self, model: str) -> str:
@@ -71,6 +72,7 @@ class Kind(ABC):
 @final
 class Fields(Kind):
     models = MODELS
+    usual = "pace"
 
     def trained_as(self, model: str) -> str:
         return model_named(model).trained_as or model
@@ -115,6 +117,7 @@ class Fields(Kind):
 @final
 class Forecasts(Kind):
     models = FORECASTS
+    usual = "pace-20"
 
     def trained_as(self, model: str) -> str:
         forecast_named(model)
