@@ -19,7 +19,9 @@ def findings(table: Table) -> list[str]:
         return _twin(table)
     parts = [_untrained(pace), _headline(table, pace), *ties(table), _canonical(pace), _norm(table, pace), _oracle(table, pace)]
     parts.append(_resolved(table, pace))
-    return [text for text in [*parts, _cnn(table, pace), _calibration(table), *_twin(table), _unfinished(table)] if text]
+    return [
+        text for text in [*parts, *_estimators(table, pace), _calibration(table), *_twin(table), _unfinished(table)] if text
+    ]
 
 
 def ties(table: Table) -> list[str]:
@@ -155,11 +157,20 @@ def _resolved(table: Table, pace: Line) -> str:
     )
 
 
-def _cnn(table: Table, pace: Line) -> str:
-    cnn = table.line("pace-cnn")
-    if cnn is None or not math.isfinite(ratio := _ratio(cnn, pace)):
-        return ""
-    return f"An ordinary convolutional estimator, as the paper describes it, gives {cnn.of('ood_error')}: {_times(ratio)}."
+ESTIMATORS = {
+    "pace-cnn": "An ordinary convolutional estimator, as the paper describes it,",
+    "pace-free": "A learned frame that is equivariant by construction, without the analytic start,",
+}
+
+
+def _estimators(table: Table, pace: Line) -> list[str]:
+    """How far other frames are from PACE's own."""
+    found = []
+    for model, what in ESTIMATORS.items():
+        line = table.line(model)
+        if line is not None and math.isfinite(ratio := _ratio(line, pace)):
+            found.append(f"{what} gives {line.of('ood_error')}: {_times(ratio)}.")
+    return found
 
 
 def _calibration(table: Table) -> str:
