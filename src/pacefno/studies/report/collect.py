@@ -111,11 +111,18 @@ class Table:
 
     @property
     def best(self) -> set[str]:
-        """Models with the lowest OOD error, as far as its printed digits tell; the true frame does not compete."""
+        """Models with the lowest OOD error, as far as its printed digits tell.
+
+        The true frame does not compete, nor a model with fewer seeds than others: one seed may be a lucky one.
+        """
+        most = max((len(set(line.seeds)) for line in self.lines), default=0)
         means = {
             line.model: found
             for line in self.lines
-            if (found := line.of("ood_error")) and math.isfinite(found.mean) and not sees_the_truth(line)
+            if (found := line.of("ood_error"))
+            and math.isfinite(found.mean)
+            and not sees_the_truth(line)
+            and len(set(line.seeds)) == most
         }
         if not means:
             return set()
