@@ -17,6 +17,7 @@ from pacefno.studies.report.figures import (
     draw_training,
     save,
 )
+from pacefno.studies.report.figures.film import draw_film
 from pacefno.studies.report.figures.over_time import draw_over_frames
 from pacefno.studies.report.forecast_section import ForecastSection, draw_forecasts
 from pacefno.studies.report.forecasts import ForecastTables, forecast_latex, forecast_markdown
@@ -98,6 +99,8 @@ def draw_trained(trained: Trained, say: Say) -> list[Drawing]:
     say(f"{problem.title}: predictions of {len(trained.runs)} models")
     found = predictions(trained)
     drawings = draw_predictions(problem, trained.moved, found)
+    if problem.frames_out > 1:
+        drawings.append(draw_film(problem, trained.moved, found))
     pace = next((one for one in found if one.name == "pace"), None)
     if pace is not None:
         drawings.append(draw_canonical(problem, trained.plain, trained.moved, pace))
