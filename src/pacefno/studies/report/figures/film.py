@@ -20,7 +20,7 @@ def draw_film(problem: Problem, moved: Samples, found: Sequence[Prediction]) -> 
     sample = typical_sample(list(found))
     frames = [round((i + 1) * problem.frames_out / MOMENTS) - 1 for i in range(MOMENTS)]
     rows = [("truth", moved.target[sample]), *((title_of(one.name), one.field[sample]) for one in chosen)]
-    figure = new_figure(1.75 * (MOMENTS + 1), 1.8 * len(rows) + 0.4)
+    figure = new_figure(1.75 * (MOMENTS + 1), 1.6 * len(rows) + 0.4)
     axes: Grid = figure.subplots(len(rows), MOMENTS + 1, squeeze=False)
     scale = largest(moved.target[sample])
     for row, (title, fields) in enumerate(rows):
