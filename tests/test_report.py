@@ -27,12 +27,13 @@ from pacefno.studies.report.columns import columns_of
 from pacefno.studies.report.commands import report_command
 from pacefno.studies.report.documents import DocumentError
 from pacefno.studies.report.figures import draw_canonical, draw_predictions, draw_spectra, draw_training
+from pacefno.studies.report.figures.film import draw_film
 from pacefno.studies.report.figures.style import STYLES
 from pacefno.studies.report.findings import findings, is_tie, ties
 from pacefno.studies.report.settings import differences
 from pacefno.studies.report.sweep import FRACTIONS, cached_sweep, training_share
 from pacefno.studies.report.tables import latex_table, markdown_summary, markdown_table
-from pacefno.studies.report.trained import Prediction, Trained, find_trained
+from pacefno.studies.report.trained import Prediction, Trained, find_trained, typical_sample
 from pacefno.studies.results import ResultsError, merge_results
 from pacefno.symmetry import Trivial
 from pacefno.training.loop import Hooks
@@ -484,3 +485,20 @@ def test_an_fno_can_be_swept_like_any_model() -> None:
     model = PACE(FNO(1, 1, 1, 4, 3, layers=1), problem.group, None, problem.horizon).eval()
     _, errors = shift_sweep(model, MODELS["pace"], problem, field_pairs((32,), torch.float32))
     assert float((errors - errors[0]).abs().max()) < 1e-3  # the analytic frame follows every motion
+
+
+def test_a_film_shows_the_truth_and_the_models_at_the_same_moments() -> None:
+    problem = problem_named("navier_stokes")
+    generator = torch.Generator().manual_seed(0)
+    moved = Samples(torch.randn(2, 10, 8, 8, generator=generator), torch.randn(2, 20, 8, 8, generator=generator))
+    found = [
+        Prediction(name, moved.target + shift, torch.zeros(2, 3), torch.full((2,), shift))
+        for name, shift in (("fno", 0.5), ("pace", 0.0), ("gfno", 0.1))
+    ]
+    drawing = draw_film(problem, moved, found)
+    panels = [axis for axis in drawing.figure.axes if axis.images]
+    assert len(panels) == 3 * 6  # truth, FNO and PACE; GFNO is not among the few
+    last = torch.from_numpy(panels[5].images[0].get_array().data).T
+    assert torch.allclose(last.float(), moved.target[typical_sample(found), 19])
+    titles = [axis.get_title(loc="left") or axis.get_title() for axis in panels[:6]]
+    assert titles[0] == "last input" and titles[5].startswith("t = ")
