@@ -15,7 +15,7 @@ Sections = dict[str, dict[str, Any]]
 
 STANDARD: Sections = {
     "operator": {"modes": 32, "width": 64, "layers": 4, "residual": True},
-    "schedule": {"epochs": 20, "passes": 25, "batch": 16, "rate": 2e-3, "validate_every": 2, "checkpoint_every": 1},
+    "schedule": {"epochs": 10, "passes": 25, "batch": 16, "rate": 2e-3, "validate_every": 1, "checkpoint_every": 1},
 }
 QUICK: Sections = {
     "operator": STANDARD["operator"] | {"width": 32},
