@@ -42,7 +42,7 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
-	$(BIN)/pacefno report results --update README.md docs/results.md
+	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) datasets runs report build dist

@@ -18,7 +18,7 @@ from pacefno.forecast import Conditions, Forecaster
 from pacefno.frames.windows import WindowFrame
 from pacefno.symmetry import Trajectories
 from pacefno.training.config import with_overrides
-from pacefno.training.forecasts import FORECASTS, WindowWorkload, build_forecaster, lpsda_rollout, nmse
+from pacefno.training.forecasts import FORECASTS, Windows, WindowWorkload, build_forecaster, lpsda_rollout, nmse
 from pacefno.training.load import load, load_forecaster
 from pacefno.training.loop import Hooks, StopRequest
 from pacefno.training.presets import config_for
@@ -102,6 +102,39 @@ def test_pace_follows_its_input_through_a_whole_rollout(name: str, model: str, d
     with torch.no_grad():
         assert defect(model) < (1e-10 if dtype == torch.float64 else 1e-3)
         assert defect("fno-aug" if model == "pace-20" else "fno-aug-1") > 0.05  # a plain operator does not
+
+
+def test_a_displaced_frame_shows_the_operator_a_moved_window_and_keeps_the_answer_in_place() -> None:
+    """An exact operator gives the same answer in every frame; a frame that is displaced without being pushed out would not."""
+    problem = TRAJECTORY_PROBLEMS["kdv"]
+    seen: list[Tensor] = []
+
+    class Still(nn.Module):
+        """The solution of u_t = 0 in the canonical frame: it commutes with shifts and scales, but a boost moves it."""
+
+        def forward(self, channels: Tensor) -> Tensor:
+            seen.append(channels)
+            return channels[:, :1]
+
+    conditions = Conditions(problem.length, problem.spacing, problem.variation)
+    model = Forecaster(Still(), conditions, 1, 1, frame=WindowFrame(problem.symmetry, problem.spacing))
+    window = waves(problem, 4, 1)
+    jitter = torch.tensor([[0.1, 0.0, 0.02]] * 4, dtype=torch.float64)
+    plain = model(window.u, window.length, window.spacing)
+    displaced = model(window.u, window.length, window.spacing, jitter)
+    torch.testing.assert_close(displaced, plain, atol=1e-10, rtol=0)
+    assert float((seen[0] - seen[1]).abs().max()) > 0.1  # but it saw something else
+
+
+def test_jitter_is_drawn_for_canonical_models_alone() -> None:
+    """Half of the augmentation's strength, the same after a resume, shared by processes like the windows."""
+    one, again, later = (batches("pace-20", epoch, "schedule.jitter=0.5")[0].jitter for epoch in (3, 3, 4))
+    assert one is not None and again is not None and later is not None
+    assert torch.equal(one, again) and not torch.equal(one, later)
+    assert 0.05 < float(one[:, 1].abs().max()) <= 0.2
+    halves = [batches("pace-20", 3, "schedule.jitter=0.5", rank=rank, world=2)[0].jitter for rank in (0, 1)]
+    assert torch.equal(torch.cat([half for half in halves if half is not None]), one)
+    assert batches("fno-aug", 3, "schedule.jitter=0.5")[0].jitter is None and batches("pace-20", 3)[0].jitter is None
 
 
 class Count(nn.Module):
@@ -197,8 +230,12 @@ def workload(model: str, *changes: str, problem: str = "kdv_easy") -> WindowWork
     return WindowWorkload(config, benchmark, FORECASTS[model], waves(benchmark, 20, 140), waves(benchmark, 4, 140))
 
 
-def drawn(model: str, epoch: int, *changes: str, rank: int = 0, world: int = 1) -> list[Trajectories]:
+def batches(model: str, epoch: int, *changes: str, rank: int = 0, world: int = 1) -> list[Windows]:
     return list(workload(model, *changes).batches(epoch, Place(rank, world, CPU)))
+
+
+def drawn(model: str, epoch: int, *changes: str, rank: int = 0, world: int = 1) -> list[Trajectories]:
+    return [batch.trajectories for batch in batches(model, epoch, *changes, rank=rank, world=world)]
 
 
 def test_batches_depend_on_seed_and_epoch_alone() -> None:
@@ -229,17 +266,17 @@ def test_the_loss_is_relative_to_the_wave_and_not_to_the_boost() -> None:
     batch = drawn("fno-g1", 0)[0]
     boosted = Trajectories(batch.u + 5, batch.length, batch.spacing)
 
-    def off_by_a_tenth(u: Tensor, length: Tensor, spacing: Tensor) -> Tensor:
+    def off_by_a_tenth(u: Tensor, length: Tensor, spacing: Tensor, jitter: Tensor | None) -> Tensor:
         return target + 0.1
 
     losses = []
     for part in (batch, boosted):
         target = part.u[:, 20:]
-        losses.append(float(task.loss(off_by_a_tenth, part, None)[0]))  # type: ignore[arg-type]
+        losses.append(float(task.loss(off_by_a_tenth, Windows(part, None), None)[0]))  # type: ignore[arg-type]
     assert losses[0] == pytest.approx(losses[1])
     squared = workload("fno-g1", "loss.error=squared")
     target = batch.u[:, 20:]
-    assert float(squared.loss(off_by_a_tenth, batch, None)[0]) == pytest.approx(20 * 256 * 0.01)  # type: ignore[arg-type]
+    assert float(squared.loss(off_by_a_tenth, Windows(batch, None), None)[0]) == pytest.approx(20 * 256 * 0.01)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

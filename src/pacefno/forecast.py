@@ -57,13 +57,19 @@ class Forecaster(nn.Module):
         self.frame = frame
         self.residual = residual
 
-    def forward(self, u: Tensor, length: Tensor, spacing: Tensor) -> Tensor:
-        """``(B, history, n) -> (B, future, n)``; lengths and spacings in physical units, ``(B,)``."""
+    def forward(self, u: Tensor, length: Tensor, spacing: Tensor, jitter: Tensor | None = None) -> Tensor:
+        """``(B, history, n) -> (B, future, n)``; lengths and spacings in physical units, ``(B,)``.
+
+        In training ``jitter`` may displace the frame: the operator then sees the canonical window moved by that element, and
+        what it predicts is pushed out all the same. So it learns a neighbourhood of the slice instead of the slice alone.
+        """
         window = Trajectories(u, length, spacing)
         if self.frame is None:
             return self._operate(window)
         symmetry = self.frame.symmetry
         xi_0 = self.frame(window)
+        if jitter is not None:
+            xi_0 = symmetry.compose(xi_0, symmetry.inverse_element(jitter))
         canonical = symmetry.inverse(window, xi_0)
         later = Trajectories(self._operate(canonical), canonical.length, canonical.spacing)
         xi_T = symmetry.transport(xi_0, canonical.horizon(self.history))

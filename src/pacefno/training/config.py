@@ -56,6 +56,7 @@ class ScheduleSettings(Settings):
     rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
     optimizer: Literal["adam", "adamw"] = "adam"  # the decay as a gradient, or apart from it
+    jitter: float = Field(0.0, ge=0, le=1)  # of a forecaster's frame in training, as a share of the augmentation's strength
     passes: int = Field(1, ge=1)  # over the samples in an epoch; a trajectory has many windows
     shape: Literal["onecycle", "step", "constant"] = "onecycle"
     warmup: float = Field(0.2, ge=0, lt=1)  # share of the steps ("onecycle")

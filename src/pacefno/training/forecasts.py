@@ -82,8 +82,16 @@ def lpsda_rollout(problem: TrajectoryProblem, model: Forecaster, trajectories: T
     return model.rollout(seen, frames), trajectories.u[:, 2 * problem.history :]
 
 
+@dataclass(frozen=True)
+class Windows:
+    """A training batch: the windows, and by how much the frame of each is displaced."""
+
+    trajectories: Trajectories
+    jitter: Tensor | None
+
+
 @final
-class WindowWorkload(Workload[Trajectories]):
+class WindowWorkload(Workload[Windows]):
     """Windows of trajectories: the first ``history`` frames are given, the rest is the target."""
 
     def __init__(
@@ -114,15 +122,17 @@ class WindowWorkload(Workload[Trajectories]):
         if self.config.precision == "bf16-mixed":
             raise ValueError("precision: bf16-mixed would round the lengths of domains to three digits: use 32-true or 64-true")
 
-    def batches(self, epoch: int, place: Place) -> Iterator[Trajectories]:
+    def batches(self, epoch: int, place: Place) -> Iterator[Windows]:
         generator = generator_for("epoch", self.config.seed, epoch)
         size = self.config.schedule.batch
         for _ in range(self.config.schedule.passes):
             order = torch.randperm(len(self.train), generator=generator)
             for start in range(0, len(order) - size + 1, size):
                 batch = self._windows(order[start : start + size], generator)
+                jitter = self._jitter(size, generator)
                 own = slice(place.rank * size // place.world, (place.rank + 1) * size // place.world)
-                yield batch.select(own).to(place.device)
+                part = batch.select(own).to(place.device)
+                yield Windows(part, None if jitter is None else jitter[own].to(part.u))
 
     def _windows(self, chosen: Tensor, generator: torch.Generator) -> Trajectories:
         """Cut first and moved then: a boost that began earlier is a larger shift, and shifts are uniform on the circle."""
@@ -132,14 +142,23 @@ class WindowWorkload(Workload[Trajectories]):
         windows = trajectories.window(starts, 2 * length)
         return self.problem.augment(windows, generator) if self.spec.augment else windows
 
-    def loss(self, module: nn.Module, batch: Trajectories, progress: Progress) -> tuple[Tensor, dict[str, Tensor]]:
-        seen, target = batch.u[:, : self.spec.history], batch.u[:, self.spec.history :]
-        prediction = module(seen, batch.length, batch.spacing)
+    def loss(self, module: nn.Module, batch: Windows, progress: Progress) -> tuple[Tensor, dict[str, Tensor]]:
+        windows = batch.trajectories
+        seen, target = windows.u[:, : self.spec.history], windows.u[:, self.spec.history :]
+        prediction = module(seen, windows.length, windows.spacing, batch.jitter)
         if self.config.loss.error == "squared":
             error = (prediction - target).square().sum(dim=(1, 2))
         else:  # without the energy of a boost, as for fields
             error = relative_l2(prediction, target, reference=target - target.mean(dim=2, keepdim=True))
         return error.mean(), {"l2": error.mean()}
+
+    def _jitter(self, count: int, generator: torch.Generator) -> Tensor | None:
+        """A small element for each window of a canonical model."""
+        share = self.config.schedule.jitter
+        if not (share and self.spec.canonical):
+            return None
+        symmetry, strength = self.problem.symmetry, [share * value for value in self.problem.train_range]
+        return symmetry.sample([0.0] * symmetry.size, strength, count, generator)
 
     def validate(self, module: nn.Module, device: torch.device) -> float:
         """The mean NMSE of rollouts."""
