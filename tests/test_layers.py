@@ -11,7 +11,8 @@ import pacefno
 
 SOURCE = Path(pacefno.__file__).parent
 ROOMS = (
-    "grid", "symmetry", "equations", "data", "operators", "frames", "pace", "metrics", "losses", "training", "studies", "cli",
+    "grid", "symmetry", "equations", "data", "operators", "frames", "pace", "forecast", "metrics", "losses", "training",
+    "studies", "cli",
 )  # fmt: skip
 LEAVES = ("durable", "console", "lock")  # know nothing of fields; everyone may import them, and a later one an earlier one
 LIMITED = {"metrics": {"grid", "symmetry", "pace"}}  # scores what it is given; of models it knows only PACE and its horizon
