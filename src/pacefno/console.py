@@ -38,3 +38,11 @@ def say(text: str) -> None:
     """A line for people, on the error stream, so that results can be piped; once for a group of processes."""
     if is_first_process():
         typer.echo(text, err=True)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """A comma-separated option of whole numbers."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option}: expected whole numbers separated by commas, got {text!r}") from None

@@ -17,7 +17,7 @@ from pacefno.data.read import open_dataset
 from pacefno.data.show import draw_samples, draw_spectra, show
 from pacefno.data.show_trajectories import holds_trajectories, show_trajectories
 from pacefno.data.trajectories import generate_trajectories
-from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, Problem, SolverError, benchmark_named
+from pacefno.equations import BENCHMARKS, Problem, SolverError, benchmark_named
 from pacefno.lock import FolderInUseError
 
 data_app = typer.Typer(
@@ -31,9 +31,7 @@ data_app = typer.Typer(
 
 @data_app.command("generate")
 def generate_command(
-    problem: Annotated[
-        str, typer.Argument(help=f"Which equation: {', '.join([*PROBLEMS, *TRAJECTORY_PROBLEMS])}.", show_default=False)
-    ],
+    problem: Annotated[str, typer.Argument(help=f"Which equation: {', '.join(BENCHMARKS)}.", show_default=False)],
     preset: Annotated[str, typer.Option(help=f"How many samples, how fine: {', '.join(SIZES)}.")] = "quick",
     seed: Annotated[int, typer.Option(help="Other seeds give other samples; the same seed gives the same bytes.")] = 42,
     root: Annotated[Path, typer.Option(help="Folder under which datasets are kept.")] = Path("datasets"),

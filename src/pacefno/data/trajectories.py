@@ -43,7 +43,7 @@ def generate_trajectories(
     if workers is not None and workers < 1:
         raise ValueError(f"expected at least one worker, got {workers}")
     sizes = sizes_named(preset, TRAJECTORY_SIZES)
-    folder = root / problem.name / f"{preset}-seed{seed}"
+    folder = trajectory_folder(root, problem.name, preset, seed)
     try:
         with FolderLock(folder):
             for place in filter(Path.is_dir, (folder, folder / PARTS)):
@@ -53,6 +53,11 @@ def generate_trajectories(
     except OSError as error:
         raise DatasetError(folder, f"cannot be written there ({error.strerror or error}): choose another --root") from error
     return folder
+
+
+def trajectory_folder(root: Path, problem: str, preset: str, seed: int) -> Path:
+    """Where a dataset of trajectories is kept."""
+    return root / problem / f"{preset}-seed{seed}"
 
 
 def read_split(problem: TrajectoryProblem, folder: Path, mode: str) -> Trajectories:

@@ -28,6 +28,8 @@ TRAJECTORY_PROBLEMS: dict[str, TrajectoryProblem] = {
     problem.name: problem for problem in (kdv(), kdv_easy(), kuramoto_sivashinsky())
 }
 
+BENCHMARKS: dict[str, Problem | TrajectoryProblem] = {**PROBLEMS, **TRAJECTORY_PROBLEMS}
+
 
 def problem_named(name: str) -> Problem:
     """The registered problem, or an error that lists what there is."""
@@ -38,13 +40,13 @@ def problem_named(name: str) -> Problem:
 
 def benchmark_named(name: str) -> Problem | TrajectoryProblem:
     """The benchmark of either kind, or an error that lists them all."""
-    known: dict[str, Problem | TrajectoryProblem] = {**PROBLEMS, **TRAJECTORY_PROBLEMS}
-    if name not in known:
-        raise ValueError(f"unknown problem {name!r}: expected one of {', '.join(known)}")
-    return known[name]
+    if name not in BENCHMARKS:
+        raise ValueError(f"unknown problem {name!r}: expected one of {', '.join(BENCHMARKS)}")
+    return BENCHMARKS[name]
 
 
 __all__ = [
+    "BENCHMARKS",
     "PROBLEMS",
     "TRAJECTORY_PROBLEMS",
     "Equation",

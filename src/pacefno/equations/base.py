@@ -29,9 +29,9 @@ class Equation(ABC):
     cut: int = 3  # modes below n/cut are computed: 3 is the 2/3 rule, 2 leaves out the Nyquist mode alone
 
     @property
-    @abstractmethod
     def parameters(self) -> dict[str, float]:
-        """The physical constants, by name, as they are stored with a dataset."""
+        """The physical constants, by name, as they are stored with a dataset; none unless an equation says so."""
+        return {}
 
     @abstractmethod
     def linear(self, kappa: Tensor) -> Tensor:

@@ -19,15 +19,9 @@ class KdV(Equation):
     name = "kdv"
     dim = 1
     channels = ("u",)
+    group = Galilean(1, "scalar")
     point_group = "trivial"  # a reflection of x turns the sign of u_xxx, whatever u does
     channel_representation = "scalar"
-
-    def __init__(self) -> None:
-        self.group = Galilean(1, "scalar")
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {}
 
     def linear(self, kappa: Tensor) -> Tensor:
         return -(derivative(kappa)[0] ** 3)

@@ -19,16 +19,10 @@ class KuramotoSivashinsky(Equation):
     name = "kuramoto_sivashinsky"
     dim = 1
     channels = ("u",)
+    group = Galilean(1, "scalar")
     point_group = "z2"
     channel_representation = "sign"  # u -> -u under x -> -x
     cut = 2  # short waves are damped as k^4: aliasing stays below the error of a step, the 2/3 rule would waste a third
-
-    def __init__(self) -> None:
-        self.group = Galilean(1, "scalar")
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {}
 
     def linear(self, kappa: Tensor) -> Tensor:
         k2 = laplacian(kappa)

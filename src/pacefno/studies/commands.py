@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pacefno.console import DIVERGED, INTERRUPTED, failure, plain_errors, say
-from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, benchmark_named
+from pacefno.console import DIVERGED, INTERRUPTED, failure, numbers, plain_errors, say
+from pacefno.equations import BENCHMARKS, PROBLEMS, TRAJECTORY_PROBLEMS, benchmark_named
 from pacefno.studies.bench import DATA_SEED, SEEDS, Places, missing_rows, plan, run_task
 from pacefno.studies.board import Board
 from pacefno.studies.report.collect import collect
@@ -25,7 +25,6 @@ from pacefno.training.presets import PRESETS, config_for
 from pacefno.training.run import DEFAULT_RUNS
 
 COMMITTED = Path("results")
-BENCHMARKS = [*PROBLEMS, *TRAJECTORY_PROBLEMS]
 TABLES = [name for name, problem in PROBLEMS.items() if problem.in_tables]
 
 
@@ -62,7 +61,7 @@ def bench_command(
         problems = TABLES if problem == "all" else [benchmark_named(problem).name]
         chosen = [name.strip() for name in models.split(",")] if models else []
         places = Places(data, runs, results or default_results(preset))
-        tasks = plan(problems, preset, chosen, _numbers(seeds))
+        tasks = plan(problems, preset, chosen, numbers(seeds, "--seeds"))
         for name in {task.problem: None for task in tasks if missing_rows(task, places)}:
             first = chosen[0] if chosen else next(iter(kind_of(name).models))
             prepare_data(config_for(name, first, preset, DATA_SEED), data, DATA_SEED)  # before the board takes the terminal
@@ -93,10 +92,3 @@ def wide_console() -> Console:
     """Standard output; in a file or a pipe, wide enough for a table."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds: expected whole numbers separated by commas, got {text!r}") from None

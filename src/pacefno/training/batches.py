@@ -48,7 +48,8 @@ def epoch_batches(
     low, high = [0.0] * problem.group.size, problem.train_range
     elements = problem.group.sample(low, high, len(inputs), generator).to(inputs.dtype)
     for start in range(0, len(order) - size + 1, size):
-        rows = slice(start + rank * size // world, start + (rank + 1) * size // world)
+        own = share(size, rank, world)
+        rows = slice(start + own.start, start + own.stop)
         chosen = order[rows]
         x, y = inputs[chosen].to(device), targets[chosen].to(device)
         xi_0 = elements[rows].to(device)
@@ -56,6 +57,11 @@ def epoch_batches(
             yield perturb(problem, x, y, xi_0)
         else:
             yield Batch(x, y, torch.zeros_like(xi_0), torch.zeros_like(xi_0), y)
+
+
+def share(size: int, rank: int, world: int) -> slice:
+    """The part of a batch that one of several processes works on."""
+    return slice(rank * size // world, (rank + 1) * size // world)
 
 
 def batches_per_epoch(samples: int, size: int) -> int:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pacefno.console import DIVERGED, INTERRUPTED, failure, is_first_process, plain_errors, say
 from pacefno.data import DatasetError
-from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, SolverError
+from pacefno.equations import BENCHMARKS, SolverError
 from pacefno.lock import FolderInUseError
 from pacefno.training.config import RunConfig, with_overrides
 from pacefno.training.forecasts import FORECASTS
@@ -29,7 +29,6 @@ from pacefno.training.store import CheckpointError
 DEFAULT_DATA = Path("datasets")
 FAILURES = (DatasetError, SolverError, CheckpointError, FolderInUseError, RunExistsError)
 TRAINABLE = [name for name, spec in MODELS.items() if spec.trained_as is None]
-BENCHMARKS = [*PROBLEMS, *TRAJECTORY_PROBLEMS]
 Problem = Annotated[str, typer.Argument(help=f"Which equation: {', '.join(BENCHMARKS)}.", show_default=False)]
 
 

@@ -18,9 +18,12 @@ from pacefno.metrics import relative_l2, relative_l2_channels
 from pacefno.operators import FNO
 from pacefno.symmetry import Trajectories
 from pacefno.symmetry.trajectories import window_starts
+from pacefno.training.batches import batches_per_epoch, share
 from pacefno.training.config import OperatorSettings, RunConfig
 from pacefno.training.state import Progress
 from pacefno.training.workload import Place, Workload, check_batch
+
+TOGETHER = 64  # trajectories that are rolled out in one batch
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,16 @@ def lpsda_rollout(problem: TrajectoryProblem, model: Forecaster, trajectories: T
     return model.rollout(seen, frames), trajectories.u[:, 2 * problem.history :]
 
 
+def rollouts(problem: TrajectoryProblem, model: Forecaster, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
+    """The same for any number of trajectories, some at a time on the device of the model; both parts on the CPU."""
+    device = next(model.parameters()).device
+    pairs = [
+        lpsda_rollout(problem, model, trajectories.select(slice(start, start + TOGETHER)).to(device))
+        for start in range(0, len(trajectories), TOGETHER)
+    ]
+    return torch.cat([prediction.cpu() for prediction, _ in pairs]), torch.cat([truth.cpu() for _, truth in pairs])
+
+
 @dataclass(frozen=True)
 class Windows:
     """A training batch: the windows, and by how much the frame of each is displaced."""
@@ -115,7 +128,7 @@ class WindowWorkload(Workload[Windows]):
         return [{"params": list(model.parameters()), "weight_decay": self.config.schedule.weight_decay}]
 
     def steps(self) -> int:
-        return self.config.schedule.passes * (len(self.train) // self.config.schedule.batch)
+        return self.config.schedule.passes * batches_per_epoch(len(self.train), self.config.schedule.batch)
 
     def check(self) -> None:
         check_batch(self.config.schedule, len(self.train))
@@ -130,7 +143,7 @@ class WindowWorkload(Workload[Windows]):
             for start in range(0, len(order) - size + 1, size):
                 batch = self._windows(order[start : start + size], generator)
                 jitter = self._jitter(size, generator)
-                own = slice(place.rank * size // place.world, (place.rank + 1) * size // place.world)
+                own = share(size, place.rank, place.world)
                 part = batch.select(own).to(place.device)
                 yield Windows(part, None if jitter is None else jitter[own].to(part.u))
 
@@ -164,11 +177,7 @@ class WindowWorkload(Workload[Windows]):
         """The mean NMSE of rollouts."""
         model = unwrapped(module)
         validation = self.validation.to(next(model.parameters()).dtype)
-        errors = []
-        for start in range(0, len(validation), 64):
-            part = validation.select(slice(start, start + 64)).to(device)
-            errors.append(nmse(*lpsda_rollout(self.problem, model, part)).sum(dim=1))
-        return float(torch.cat(errors).double().mean())
+        return float(nmse(*rollouts(self.problem, model, validation)).sum(dim=1).double().mean())
 
 
 def unwrapped(module: nn.Module) -> Forecaster:

@@ -15,13 +15,14 @@ from pacefno.data.lpsda import MODES
 from pacefno.data.manifest import read_manifest
 from pacefno.data.progress import console_progress
 from pacefno.data.recipe import recipe_of
-from pacefno.data.trajectories import check_recipes, find_files, generate_trajectories, read_split
+from pacefno.data.trajectories import check_recipes, find_files, generate_trajectories, read_split, trajectory_folder
 from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, benchmark_named, problem_named
 from pacefno.training.config import RunConfig
 from pacefno.training.evaluate import evaluate
 from pacefno.training.forecasts import FORECASTS, ForecastSpec, WindowWorkload, build_forecaster, forecast_named
 from pacefno.training.load import PRECISIONS, config_of
 from pacefno.training.models import MODELS, ModelSpec, build_model, model_named
+from pacefno.training.presets import trained_row
 from pacefno.training.score_forecasts import evaluate_forecaster
 from pacefno.training.workload import FieldWorkload, Workload
 
@@ -75,7 +76,7 @@ class Fields(Kind):
     usual = "pace"
 
     def trained_as(self, model: str) -> str:
-        return model_named(model).trained_as or model
+        return trained_row(model)
 
     def one_seed(self, model: str) -> bool:
         return model_named(model).one_seed
@@ -127,7 +128,7 @@ class Forecasts(Kind):
         return forecast_named(model).one_seed
 
     def folder(self, root: Path, problem: str, preset: str, seed: int) -> Path:
-        return root / problem / f"{preset}-seed{seed}"
+        return trajectory_folder(root, problem, preset, seed)
 
     def is_generated(self, folder: Path, problem: str) -> bool:
         return all(find_files(TRAJECTORY_PROBLEMS[problem], folder, mode) for mode in MODES)

@@ -41,18 +41,21 @@ def load(run: str | Path, model: str | None = None) -> PACE:
 
 def config_of(run: Path) -> RunConfig:
     """The settings of a run, of whatever kind."""
-    checkpoint, _, _ = _find(run)
+    return _config(run, _find(run)[0])
+
+
+def _config(run: Path, checkpoint: Checkpoint) -> RunConfig:
     try:
         return RunConfig.model_validate(checkpoint.documents["config"])
-    except (KeyError, ValidationError) as error:
+    except (KeyError, TypeError, ValidationError) as error:
         raise CheckpointError(run, f"its configuration does not fit this version of pacefno ({error})") from error
 
 
 def load_run(run: Path, model: str | None = None) -> Trained:
     """The same with problem, configuration and training time."""
     checkpoint, weights, finished = _find(run)
+    config = _config(run, checkpoint)
     try:
-        config = RunConfig.model_validate(checkpoint.documents["config"])
         if config.problem in TRAJECTORY_PROBLEMS:
             raise ValueError(f"{run} holds a forecaster of {config.problem}: pacefno.training.load.load_forecaster loads it")
         problem = problem_named(config.problem)
@@ -84,8 +87,8 @@ class TrainedForecaster:
 def load_forecaster(run: Path) -> TrainedForecaster:
     """The trained forecaster of a run folder, in evaluation mode."""
     checkpoint, weights, finished = _find(run)
+    config = _config(run, checkpoint)
     try:
-        config = RunConfig.model_validate(checkpoint.documents["config"])
         problem = TRAJECTORY_PROBLEMS[config.problem]
         model = build_forecaster(problem, forecast_named(config.model), config.operator, config.seed)
         model = model.to(PRECISIONS[config.precision])

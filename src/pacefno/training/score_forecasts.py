@@ -15,10 +15,9 @@ from pacefno.equations.random_fields import generator_for
 from pacefno.forecast import Forecaster
 from pacefno.symmetry import Trajectories
 from pacefno.training.evaluate import machine
-from pacefno.training.forecasts import lpsda_rollout, nmse
+from pacefno.training.forecasts import nmse, rollouts
 from pacefno.training.load import PRECISIONS, load_forecaster
 
-BATCH = 64
 EQUIVARIANCE_SAMPLES = 64
 
 
@@ -38,28 +37,17 @@ def evaluate_forecaster(run: Path, data: Path) -> dict[str, Any]:
 def score(model: Forecaster, problem: TrajectoryProblem, test: Trajectories) -> dict[str, Any]:
     """Errors on the test split as it is, and moved beyond the range of the augmentation."""
     row: dict[str, Any] = {}
-    prediction, truth, _ = rollouts(model, problem, test)
+    prediction, truth = rollouts(problem, model, test)
     row |= _errors("nmse", nmse(prediction, truth))
     xi = out_of_distribution(problem, len(test)).to(test.u.dtype)
     moved = problem.symmetry.act(test, xi)
-    moved_prediction, moved_truth, seconds = rollouts(model, problem, moved)
+    started = time.perf_counter()
+    moved_prediction, moved_truth = rollouts(problem, model, moved)
+    row["ood_seconds"] = round(time.perf_counter() - started, 3)
     row |= _errors("ood_nmse", nmse(moved_prediction, moved_truth))
     row |= _errors("ood_nmse_canonical", nmse(pulled_back(problem, moved, xi, moved_prediction), truth))
     row["equivariance_error"] = _equivariance(problem, moved, xi, prediction, moved_prediction)
-    row["ood_seconds"] = round(seconds, 3)
     return row
-
-
-def rollouts(model: Forecaster, problem: TrajectoryProblem, test: Trajectories) -> tuple[Tensor, Tensor, float]:
-    """Predictions and truths of all trajectories, and the seconds of the pass."""
-    device = next(model.parameters()).device
-    started = time.perf_counter()
-    parts = [
-        lpsda_rollout(problem, model, test.select(slice(start, start + BATCH)).to(device))
-        for start in range(0, len(test), BATCH)
-    ]
-    seconds = time.perf_counter() - started
-    return torch.cat([part[0].cpu() for part in parts]), torch.cat([part[1].cpu() for part in parts]), seconds
 
 
 def out_of_distribution(problem: TrajectoryProblem, count: int) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS, Problem
+from pacefno.equations import BENCHMARKS, PROBLEMS, Problem
 from pacefno.studies.results import ResultsError, Row, key_of, read_results, results_path
 from pacefno.training.models import MODELS, ModelSpec
 
@@ -159,7 +159,7 @@ def collect(folders: Sequence[Path], preset: str | None = None, *, required: boo
 def results_folder(folder: Path) -> Path:
     """The folder itself, or its ``results`` if it is a folder of runs."""
     inner = folder / "results"
-    own = any(results_path(folder, name).exists() for name in [*PROBLEMS, *TRAJECTORY_PROBLEMS])
+    own = any(results_path(folder, name).exists() for name in BENCHMARKS)
     return inner if not own and inner.is_dir() else folder
 
 

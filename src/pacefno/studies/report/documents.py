@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from pacefno.durable import write_text_atomically
-from pacefno.equations import PROBLEMS, TRAJECTORY_PROBLEMS
+from pacefno.equations import BENCHMARKS
 from pacefno.studies.report.collect import Tables
 from pacefno.studies.report.findings import findings
 from pacefno.studies.report.forecasts import ForecastTables, forecast_findings, forecast_markdown
@@ -67,9 +67,8 @@ def _content(path: Path, kind: str, name: str, results: Tables, forecasts: Forec
     if name in forecasts:
         rows = [f"- {sentence}\n" for sentence in forecast_findings(forecasts[name])]
         return forecast_markdown(forecasts[name]) if kind == "table" else "".join(rows)
-    known = [*PROBLEMS, *TRAJECTORY_PROBLEMS]
-    if name not in known:
-        raise DocumentError(f"{path}: {kind}:{name}: expected {SUMMARY} or one of {', '.join(known)}")
+    if name not in BENCHMARKS:
+        raise DocumentError(f"{path}: {kind}:{name}: expected {SUMMARY} or one of {', '.join(BENCHMARKS)}")
     if name not in results:
         raise DocumentError(f"{path}: {kind}:{name}: there are no results for it; make them with `pacefno bench {name}`")
     if kind == "table":

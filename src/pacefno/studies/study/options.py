@@ -23,11 +23,3 @@ Results: TypeAlias = Annotated[
     Path | None, typer.Option(help="Folder of the result files.", show_default="results, or runs/results for small presets")
 ]
 Figures: TypeAlias = Annotated[Path, typer.Option(help="Folder of the figure, as PNG and PDF.")]
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """A comma-separated option of whole numbers."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option}: expected whole numbers separated by commas, got {text!r}") from None

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pacefno.console import say
+from pacefno.console import numbers, say
 from pacefno.studies.cells import Cell, StudyFile
 from pacefno.studies.commands import default_results, wide_console
 from pacefno.studies.report.collect import statistic
@@ -25,7 +25,6 @@ from pacefno.studies.study.options import (
     Results,
     Runs,
     Seeds,
-    numbers,
 )
 from pacefno.studies.study.session import study_session
 from pacefno.studies.study.sources import Scope, names, scope_of

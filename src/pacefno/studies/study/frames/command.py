@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from pacefno.console import numbers
 from pacefno.studies.cells import Cell, StudyFile
 from pacefno.studies.commands import default_results, wide_console
 from pacefno.studies.report.figures import save
 from pacefno.studies.report.figures.frames import draw_frames
 from pacefno.studies.report.figures.style import title_of
 from pacefno.studies.study.frames.measure import QUANTILES, measure
-from pacefno.studies.study.options import ALL_SEEDS, FIGURES, Data, Figures, Preset, ProblemName, Results, Runs, Seeds, numbers
+from pacefno.studies.study.options import ALL_SEEDS, FIGURES, Data, Figures, Preset, ProblemName, Results, Runs, Seeds
 from pacefno.studies.study.session import study_session
 from pacefno.studies.study.sources import Scope, Source, find_sources, names, scope_of
 from pacefno.training.commands import DEFAULT_DATA

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pacefno.console import say
+from pacefno.console import numbers, say
 from pacefno.data import Dataset
 from pacefno.studies.commands import default_results, wide_console
 from pacefno.studies.report.collect import statistic
@@ -16,7 +16,7 @@ from pacefno.studies.results import Row, merge_results, read_results, results_pa
 from pacefno.studies.study.lielac.finetune import finetune, finetune_config
 from pacefno.studies.study.lielac.frame import EnergyFrame
 from pacefno.studies.study.lielac.rows import ROWS, LieLACRow, energy_for, lielac_model, measure
-from pacefno.studies.study.options import ALL_SEEDS, Data, Preset, ProblemName, Results, Runs, Seeds, numbers
+from pacefno.studies.study.options import ALL_SEEDS, Data, Preset, ProblemName, Results, Runs, Seeds
 from pacefno.studies.study.session import study_session
 from pacefno.studies.study.sources import Scope, Source, find_sources, names, scope_of
 from pacefno.training.commands import DEFAULT_DATA

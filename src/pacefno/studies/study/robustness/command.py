@@ -8,6 +8,7 @@ import torch
 import typer
 from rich.table import Table
 
+from pacefno.console import numbers
 from pacefno.studies.cells import Cell, StudyFile
 from pacefno.studies.commands import default_results, wide_console
 from pacefno.studies.report.collect import statistic
@@ -25,7 +26,6 @@ from pacefno.studies.study.options import (
     Results,
     Runs,
     Seeds,
-    numbers,
 )
 from pacefno.studies.study.robustness.measure import LEVELS, Corruption, corruptions, measure, rank_correlation
 from pacefno.studies.study.session import study_session, tracked

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from pacefno.console import numbers
 from pacefno.studies.cells import Cell, StudyFile
 from pacefno.studies.commands import default_results, wide_console
 from pacefno.studies.report.collect import statistic
@@ -24,7 +25,6 @@ from pacefno.studies.study.options import (
     Results,
     Runs,
     Seeds,
-    numbers,
 )
 from pacefno.studies.study.session import study_session, tracked
 from pacefno.studies.study.sources import Scope, Source, find_sources, names, scope_of
