@@ -134,7 +134,14 @@ def test_jitter_is_drawn_for_canonical_models_alone() -> None:
     assert 0.05 < float(one[:, 1].abs().max()) <= 0.2
     halves = [batches("pace-20", 3, "schedule.jitter=0.5", rank=rank, world=2)[0].jitter for rank in (0, 1)]
     assert torch.equal(torch.cat([half for half in halves if half is not None]), one)
-    assert batches("fno-aug", 3, "schedule.jitter=0.5")[0].jitter is None and batches("pace-20", 3)[0].jitter is None
+    assert batches("fno-aug", 3, "schedule.jitter=0.5")[0].jitter is None
+    assert batches("pace-20", 3, "schedule.jitter=0")[0].jitter is None
+
+
+def test_the_presets_that_fit_two_cores_displace_the_frames_of_canonical_models() -> None:
+    jitters = {name: config_for("kdv", name, "standard", 1).schedule.jitter for name in FORECASTS}
+    assert {name for name, jitter in jitters.items() if jitter > 0} == {"pace-20", "pace-1"}
+    assert all(config_for("kdv", name, "paper", 1).schedule.jitter == 0 for name in FORECASTS)
 
 
 class Count(nn.Module):

@@ -5,6 +5,10 @@ Benchmarks of whole trajectories (the protocol of LPSDA) stand in a registry of 
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
+
 from pacefno.equations.base import Equation, SolverError
 from pacefno.equations.burgers import burgers1d, burgers2d
 from pacefno.equations.integrator import solve
@@ -28,7 +32,8 @@ TRAJECTORY_PROBLEMS: dict[str, TrajectoryProblem] = {
     problem.name: problem for problem in (kdv(), kdv_easy(), kuramoto_sivashinsky())
 }
 
-BENCHMARKS: dict[str, Problem | TrajectoryProblem] = {**PROBLEMS, **TRAJECTORY_PROBLEMS}
+# A view of both, so that what is registered later is in it; it lists the first map last.
+BENCHMARKS: Mapping[str, Problem | TrajectoryProblem] = ChainMap[str, Any](TRAJECTORY_PROBLEMS, PROBLEMS)
 
 
 def problem_named(name: str) -> Problem:
