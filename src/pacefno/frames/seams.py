@@ -25,6 +25,8 @@ from pacefno.symmetry.seams import (
 )
 
 COARSE = 10.0  # the wavenumber beyond which a first look calls a field rough
+MIDDLE = 16.0  # and a second one
+FINEST = 24  # of the wavenumbers that these two look at: finer ones make the valley of the energy too narrow to start in
 ANGLES = 33  # of the global start
 TOGETHER = 128  # candidate frames that are tried in one batch
 LONGEST_STEP = 0.05
@@ -39,14 +41,15 @@ class SeamFrame(Frame):
     done again from coarser scales, and at last from every angle: few samples need it, so that costs little.
     """
 
-    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 2, rough: float = 1e-6) -> None:
+    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 2, rough: float = 2e-6) -> None:
         super().__init__()
         self.group = group
         self.slice = slice
         self.steps = steps
         self.rough = rough
         # Phases read on a coarse grid feel the seams: at the end they only decide what these leave open.
-        self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3)
+        self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3, finest=FINEST)
+        self.middle = Smoothness(group, MIDDLE, finest=FINEST)
         self.fine = Smoothness(group)
 
     def known(self, field: Tensor, xi: Tensor) -> Estimate:
@@ -61,21 +64,21 @@ class SeamFrame(Frame):
         check_field(field, dim=2, finite=False)
         ends = torch.stack([field[:, 0], field[:, -1]], dim=1).to(compute_dtype(field.dtype))
         start = self._best(ends, [self._from_seams(ends[:, 1]), self._from_phases(ends[:, 0])])
-        xi = self._fit(self.fine, ends, start)
+        xi = self._fit(self.middle, ends, start)
         left = self._roughness(ends, xi)
         for restart in (self._from_coarse_scales, self._from_every_angle):
             unsure = (left > self.rough).nonzero()[:, 0]
             if len(unsure) == 0:
                 break
             some = ends[unsure]
-            again = self._fit(self.fine, some, restart(some, start[unsure]))
+            again = self._fit(self.middle, some, restart(some, start[unsure]))
             then = self._roughness(some, again)
             better = then < left[unsure]
             xi = xi.index_copy(0, unsure, torch.where(better[:, None], again, xi[unsure]))
             left = left.index_copy(0, unsure, torch.where(better, then, left[unsure]))
-        first = self.group.inverse(ends[:, :1], xi)
-        turned = torch.cat([xi[:, :2], (xi[:, 2] + self.slice.coordinates(first)[:, 2])[:, None]], dim=1)
-        confidence = firm_part(self.slice.quality(first)) * self.rough / (self.rough + left)
+        untorn, quality = self.slice.read(self.group.inverse(ends[:, :1], xi))
+        turned = torch.cat([xi[:, :2], (xi[:, 2] + untorn[:, 2])[:, None]], dim=1)
+        confidence = firm_part(quality) * self.rough / (self.rough + left)
         return Estimate(self.group.wrap(turned), confidence)
 
     def _from_seams(self, vorticity: Tensor) -> Tensor:
@@ -125,7 +128,7 @@ class SeamFrame(Frame):
 
     def _roughness(self, ends: Tensor, xi: Tensor) -> Tensor:
         """The share of the pulled-back field's energy that is fine, ``(B,)``."""
-        return self.fine.roughness(ends, xi).square().sum(dim=1)
+        return self.middle.roughness(ends, xi).square().sum(dim=1)
 
 
 def _fitted(field: Tensor, axis: int, seam: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pacefno.frames.base import Energy
-from pacefno.grid import resample, spectral_weights, to_spectrum, wavenumbers
+from pacefno.grid import resample, spectral_weights, wavenumbers
 from pacefno.symmetry import Group
 from pacefno.symmetry.moments import phase_position
 from pacefno.symmetry.seams import high_pass
@@ -31,11 +31,20 @@ class Smoothness(Energy):
     the first one has the phases, for which a coarse grid is enough.
     """
 
-    def __init__(self, group: Group, cutoff: float = 24.0, *, order: int = 2, phase_weight: float = 0.02) -> None:
+    def __init__(
+        self,
+        group: Group,
+        cutoff: float = 24.0,
+        *,
+        order: int = 2,
+        phase_weight: float = 0.02,
+        finest: int | None = None,
+    ) -> None:
         self.group = group
         self.cutoff = cutoff
         self.order = order
         self.phase_weight = phase_weight
+        self.finest = finest  # the largest wavenumber along an axis that counts: without the rest, one may start further off
 
     def residual(self, field: Tensor, xi: Tensor) -> Tensor:
         first = at_most(field[:, :1], PHASE_POINTS)
@@ -44,11 +53,23 @@ class Smoothness(Energy):
 
     def roughness(self, field: Tensor, xi: Tensor) -> Tensor:
         """The residuals of smoothness alone, ``(B, m)``; the sum of their squares is a share of the energy."""
-        pulled = self.group.inverse(field[:, -1:], xi)
-        shape = tuple(pulled.shape[2:])
-        spectrum = to_spectrum(pulled, 2)
-        k_squared = wavenumbers(shape, dtype=pulled.dtype, device=pulled.device).square().sum(dim=0)
-        weights = spectral_weights(shape, dtype=pulled.dtype, device=pulled.device).sqrt()
-        norm = (spectrum * weights).abs().square().sum(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(pulled.dtype).tiny)
-        rough = spectrum * weights * high_pass(k_squared, self.cutoff, self.order) / norm[:, None, None, None]
-        return torch.view_as_real(rough).flatten(1)
+        last = field[:, -1:]
+        n, m = last.shape[2:]
+        finest = self.finest if self.finest is not None and 2 * self.finest < min(n, m) else None
+        lines = torch.fft.rfft(self.group.inverse(last, xi), dim=-1, norm="forward")
+        weights = self._weights(n, m, last)
+        if finest is not None:
+            lines, weights = lines[..., : finest + 1], weights[..., : finest + 1]
+        spectrum = torch.fft.fft(lines, dim=-2, norm="forward")
+        if finest is not None:  # the columns are in transform order: positive wavenumbers, then negative ones
+            spectrum, weights = (
+                torch.cat([part[..., : finest + 1, :], part[..., -finest:, :]], dim=-2) for part in (spectrum, weights)
+            )
+        norm = last.square().mean(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(last.dtype).tiny)  # no motion changes it
+        return torch.view_as_real(spectrum * (weights / norm[:, None, None, None])).flatten(1)
+
+    def _weights(self, n: int, m: int, like: Tensor) -> Tensor:
+        """``(k^2 / (k^2 + k0^2))^order`` on the half spectrum, and how often each mode counts."""
+        k_squared = wavenumbers((n, m), dtype=like.dtype, device=like.device).square().sum(dim=0)
+        counts = spectral_weights((n, m), dtype=like.dtype, device=like.device)
+        return high_pass(k_squared, self.cutoff, self.order) * counts.sqrt()

@@ -20,16 +20,16 @@ from torch import Tensor
 from pacefno.grid import FieldError, band_limit, compute_dtype, resample, shift_phase
 from pacefno.symmetry.base import Group
 
-PIECE_ENTRIES = 2**18
+PIECE_ENTRIES = 2**18  # a megabyte in float32: with its spectrum it fits the caches of two cores
 
 
-def quarter_turn(field: Tensor) -> Tensor:
-    """Rotate by 90 degrees about (1/2, 1/2): ``(x, y) -> (-y, x)`` modulo 1, which maps every grid onto itself.
+def quarter_turn(field: Tensor, *, back: bool = False) -> Tensor:
+    """Rotate by 90 degrees about (1/2, 1/2), ``(x, y) -> (-y, x)`` modulo 1, or back: both map every grid onto itself.
 
     Index i goes to ``-i mod n``, for odd n too, so the centre does not depend on the grid. A grid that is not square
     turns into its transpose and is resampled back.
     """
-    return resample(_mirrored(field.transpose(-2, -1), -2), field.shape[-2:])
+    return resample(_mirrored(field.transpose(-2, -1), -1 if back else -2), field.shape[-2:])
 
 
 def _mirrored(field: Tensor, axis: int) -> Tensor:
@@ -69,8 +69,7 @@ def _turned(field: Tensor, count: int) -> Tensor:
     if count % 2 == 0:
         return half_turn(field) if count == 2 else field
     movable = resolved_by_both(field)
-    turned = quarter_turn(movable)
-    turned = half_turn(turned) if count == 3 else turned
+    turned = quarter_turn(movable, back=count == 3)
     return turned if movable is field else turned + (field - movable)
 
 
@@ -80,10 +79,12 @@ def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
     return phase.transpose(-1, -2) if axis == 0 else phase
 
 
-def move_by_phase(field: Tensor, phase: Tensor, axis: int) -> Tensor:
-    """Lines along ``axis`` moved by their phases; unitary."""
+def move_by_phase(field: Tensor, phase: Tensor, axis: int, *, mirrored: bool = False) -> Tensor:
+    """Lines along ``axis``, or their mirror images, moved by their phases; unitary."""
     moving = -2 if axis == 0 else -1
-    moved: Tensor = torch.fft.irfft(torch.fft.rfft(field, dim=moving) * phase, n=field.shape[moving], dim=moving)
+    spectrum = torch.fft.rfft(field, dim=moving)
+    spectrum = spectrum.conj() if mirrored else spectrum  # i -> -i of a real line
+    moved: Tensor = torch.fft.irfft(spectrum * phase, n=field.shape[moving], dim=moving)
     return moved
 
 
@@ -108,45 +109,94 @@ def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
     return quarters.long().remainder(4), theta - quarters * (math.pi / 2)
 
 
+class Move(NamedTuple):
+    """Lines along an axis, mirrored first if so wished, each moved by its phase."""
+
+    axis: int
+    phase: Tensor  # (B, 1, *half spectra of the lines)
+    mirrored: bool = False
+
+    def apply(self, field: Tensor) -> Tensor:
+        return move_by_phase(field, self.phase, self.axis, mirrored=self.mirrored)
+
+    def undo(self, field: Tensor) -> Tensor:
+        """Back, and mirrored then, which is the same as mirrored first and moved the same way."""
+        return move_by_phase(field, self.phase if self.mirrored else self.phase.conj(), self.axis, mirrored=self.mirrored)
+
+    def rows(self, some: slice) -> Move:
+        return self._replace(phase=self.phase[some])
+
+
 class Motion(NamedTuple):
-    """A rigid motion of each sample: quarter turns, then four moves of lines, each an axis and its phases.
+    """A rigid motion of each sample: quarter turns, then four moves of lines.
 
     ``T_y T_x R_theta`` with ``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))`` after the quarter turns
     (paper, appendix A). The shift along x costs nothing: it commutes with the last shear.
     """
 
     quarters: Tensor
-    moves: tuple[tuple[int, Tensor], ...]
+    moves: tuple[Move, ...]
 
     @classmethod
     def of(cls, xi: Tensor, grid: tuple[int, int]) -> Motion:
         n, m = grid
         quarters, rest = split_angle(xi[:, 2])
         slide, rise = shear_distance(m, -torch.tan(rest / 2)), shear_distance(n, torch.sin(rest))
-        first, last = line_phase(n, slide, 0), line_phase(n, slide + xi[:, :1], 0)
-        return cls(quarters, ((0, first), (1, line_phase(m, rise, 1)), (0, last), (1, line_phase(m, xi[:, 1:2], 1))))
+        along_x = [Move(0, line_phase(n, distance, 0)) for distance in (slide, slide + xi[:, :1])]
+        along_y = [Move(1, line_phase(m, distance, 1)) for distance in (rise, xi[:, 1:2])]
+        return cls(quarters, (along_x[0], along_y[0], along_x[1], along_y[1]))
 
     def rows(self, some: slice) -> Motion:
-        return Motion(self.quarters[some], tuple((axis, phase[some]) for axis, phase in self.moves))
+        return Motion(self.quarters[some], tuple(move.rows(some) for move in self.moves))
 
     def apply(self, field: Tensor) -> Tensor:
-        field = turn(field, self.quarters)
-        for axis, phase in self.moves:
-            field = move_by_phase(field, phase, axis)
+        quarters = self._quarters_of_all(field)
+        field = turn(field, self.quarters) if quarters is None else _transposed_if_odd(field, quarters)
+        for move in self._moves(quarters):
+            field = move.apply(field)
         return field
 
     def undo(self, field: Tensor) -> Tensor:
         """The same factors undone in reverse order: exact."""
-        for axis, phase in reversed(self.moves):
-            field = move_by_phase(field, phase.conj(), axis)
-        return turn(field, -self.quarters)
+        quarters = self._quarters_of_all(field)
+        for move in reversed(self._moves(quarters)):
+            field = move.undo(field)
+        return turn(field, -self.quarters) if quarters is None else _transposed_if_odd(field, quarters)
+
+    def _quarters_of_all(self, field: Tensor) -> int | None:
+        """The quarter turns that all samples share, on a grid that can be transposed."""
+        counts = set((self.quarters % 4).tolist())
+        return counts.pop() if len(counts) == 1 and field.shape[-2] == field.shape[-1] else None
+
+    def _moves(self, quarters: int | None) -> tuple[Move, ...]:
+        """The moves, with the mirrors that a quarter turn is made of beside its transposition: in a spectrum they are free.
+
+        A mirror of y before the first move, which is along x, is one after it with the lines of its phases mirrored.
+        """
+        if not quarters:
+            return self.moves
+        along_x, along_y = quarters in (1, 2), quarters in (2, 3)
+        first, second, *rest = self.moves
+        phase = _mirrored(first.phase, -1) if along_y else first.phase
+        return (Move(0, phase, along_x), second._replace(mirrored=along_y), *rest)
+
+
+def _transposed_if_odd(field: Tensor, quarters: int) -> Tensor:
+    return field.transpose(-2, -1) if quarters % 2 else field
 
 
 def in_pieces(step: Callable[[Motion, Tensor], Tensor], motion: Motion, field: Tensor) -> Tensor:
-    """A sample or a few at a time on a CPU: four transforms in a row are much faster while their field is in the cache."""
-    size = max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
-    some = [slice(start, start + size) for start in range(0, len(field), size)]
-    return torch.cat([step(motion.rows(rows), field[rows]) for rows in some])
+    """Some channels or some samples at a time on a CPU: four transforms in a row are much faster on what is in the cache."""
+    if field.device.type != "cpu":
+        return step(motion, field)
+    channels = max(1, PIECE_ENTRIES // field[0, 0].numel())
+    size = max(1, PIECE_ENTRIES // field[0].numel())
+    pieces = []
+    for start in range(0, len(field), size):
+        some = slice(start, start + size)
+        rows = motion.rows(some)
+        pieces += [step(rows, piece).flatten(0, 1) for piece in torch.split(field[some], channels, dim=1)]
+    return torch.cat(pieces).reshape(field.shape)  # a piece has all the channels or is of one sample: they are in order
 
 
 def rotation_matrix(theta: Tensor) -> Tensor:

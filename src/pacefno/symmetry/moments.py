@@ -114,20 +114,16 @@ def impulse_angle(vorticity: Tensor, centre: Tensor) -> Tensor:
     return direction(vector[:, 0], vector[:, 1])
 
 
-def enstrophy_drift(vorticity: Tensor) -> Tensor:
-    """``mean of omega^2 u``, ``(B, 2)``: the velocity at which the flow carries enstrophy, over ``(B, n, m)``.
+def enstrophy_drift(vorticity: Tensor) -> tuple[Tensor, Tensor]:
+    """``mean of omega^2 u``, ``(B, 2)``: the velocity at which the flow carries enstrophy, over ``(B, n, m)``, and its bound.
 
     A vector that turns with the field and does not depend on where it is: on a periodic field, which has no impulse, it
-    tells the four quarter turns apart.
+    tells the four quarter turns apart. The bound, ``mean of omega^2 |u|``, is the drift if all enstrophy went one way.
     """
     velocity = _velocity(vorticity)  # (B, 2, n, m)
-    return (vorticity.square()[:, None] * velocity).mean(dim=(2, 3))
-
-
-def drift_bound(vorticity: Tensor) -> Tensor:
-    """``mean of omega^2 |u|``, ``(B,)``: the drift that this much enstrophy would have if it all went one way."""
-    speed = _velocity(vorticity).square().sum(dim=1).sqrt()  # a tenth of the time of norm(dim=1)
-    return (vorticity.square() * speed).mean(dim=(1, 2))
+    enstrophy = vorticity.square()
+    speed = velocity.square().sum(dim=1).sqrt()  # a tenth of the time of norm(dim=1)
+    return (enstrophy[:, None] * velocity).mean(dim=(2, 3)), (enstrophy * speed).mean(dim=(1, 2))
 
 
 def _velocity(vorticity: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from pacefno.grid import frequencies
+from pacefno.grid import frequencies, unit_phase
 from pacefno.symmetry.euclidean import move_lines, shear
 
 STEEPEST = math.tan(math.pi / 8)  # the first and last shear of a rotation by 45 degrees
@@ -44,9 +44,7 @@ def gap_gain(modes: Tensor, jumps: Tensor) -> Tensor:
     """
     cross = modes.conj() * modes.roll(-1, dims=-1)  # (B, K, lines)
     k = torch.arange(1, modes.shape[1] + 1, dtype=jumps.dtype, device=jumps.device)
-    angle = -2 * math.pi * jumps[:, None] * k
-    phase = torch.polar(torch.ones_like(angle), angle) - 1
-    return torch.einsum("sk,bkm->bsm", phase, cross).real
+    return torch.einsum("sk,bkm->bsm", unit_phase(-jumps[:, None] * k) - 1, cross).real
 
 
 def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float) -> Tensor:
@@ -59,15 +57,10 @@ def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float) 
     across = frequencies(lines, dtype=position.dtype, device=position.device)
     k = torch.arange(1, modes.shape[1] + 1, dtype=position.dtype, device=position.device)
     offset = torch.arange(lines, dtype=position.dtype, device=position.device) / lines - 0.5
-    shifted = torch.fft.ifft(modes * _unit(position[:, None] * across)[:, None], dim=-1)  # (B, K, lines)
-    straight = shifted[:, None] * _unit(jump[..., None, None] * k[:, None] * offset)
-    norm = modes.abs().square().sum(dim=(1, 2)).sqrt().clamp_min(torch.finfo(position.dtype).tiny)
+    shifted = torch.fft.ifft(modes * unit_phase(position[:, None] * across)[:, None], dim=-1)  # (B, K, lines)
+    straight = shifted[:, None] * unit_phase(jump[..., None, None] * k[:, None] * offset)
+    norm = torch.view_as_real(modes).square().sum(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(position.dtype).tiny)
     return torch.fft.fft(straight, dim=-1) * high_pass(across.square(), cutoff) / norm[:, None, None, None]
-
-
-def _unit(turns: Tensor) -> Tensor:
-    angle = 2 * math.pi * turns
-    return torch.complex(angle.cos(), angle.sin())
 
 
 def find_seam(field: Tensor, axis: int, steepest: float, cutoff: float) -> Tensor:
@@ -77,7 +70,8 @@ def find_seam(field: Tensor, axis: int, steepest: float, cutoff: float) -> Tenso
     gap = gap_gain(line_modes(field, axis, NEIGHBOUR_MODES), jumps).amax(dim=1).argmax(dim=1)
     modes = torch.fft.fft(line_modes(field, axis, LINE_MODES), dim=-1)
     places = [(gap + 0.5 + offset) / lines for offset in OFFSETS]
-    energy = [seam_residual(modes, y, jumps.expand(len(y), -1), cutoff).abs().square().sum(dim=(2, 3)) for y in places]
+    residuals = [torch.view_as_real(seam_residual(modes, y, jumps.expand(len(y), -1), cutoff)) for y in places]
+    energy = [residual.square().sum(dim=(2, 3, 4)) for residual in residuals]
     lowest = torch.stack(energy, dim=1).flatten(1).argmin(dim=1)  # over offsets and jumps
     position = torch.stack(places, dim=1).gather(1, lowest[:, None] // JUMPS)
     return torch.cat([position, jumps[lowest % JUMPS][:, None]], dim=1)
@@ -88,7 +82,7 @@ def gap_with_jump(field: Tensor, axis: int, jump: Tensor) -> Tensor:
     modes = line_modes(field, axis, NEIGHBOUR_MODES)
     cross = modes.conj() * modes.roll(-1, dims=-1)
     k = torch.arange(1, modes.shape[1] + 1, dtype=jump.dtype, device=jump.device)
-    gain = (cross * (_unit(-jump[:, None] * k) - 1)[..., None]).real.sum(dim=1)  # (B, lines)
+    gain = (cross * (unit_phase(-jump[:, None] * k) - 1)[..., None]).real.sum(dim=1)  # (B, lines)
     return (gain.argmax(dim=1) + 0.5) / gain.shape[-1]
 
 

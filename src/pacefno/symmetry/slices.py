@@ -19,7 +19,6 @@ from pacefno.symmetry.moments import (
     centroid,
     concentration,
     direction,
-    drift_bound,
     enstrophy_drift,
     impulse,
     impulse_bound,
@@ -119,21 +118,21 @@ class QuarterSlice(CanonicalSlice):
         self.phases = PhaseSlice(group)
 
     def coordinates(self, field: Tensor) -> Tensor:
-        position = self.phases.coordinates(field)[:, :2]
-        quarters = torch.round(self._direction(field) / (math.pi / 2))
-        return torch.cat([position, (quarters * (math.pi / 2))[:, None]], dim=1)
+        return self.read(field)[0]
 
     def quality(self, field: Tensor) -> Tensor:
         """That of the phases, or less where the drift is weak or points between two quarter turns."""
-        vorticity = self._vorticity(field)
-        strength = enstrophy_drift(vorticity).norm(dim=1) / drift_bound(vorticity).clamp_min(torch.finfo(vorticity.dtype).tiny)
-        margin = torch.cos(2 * self._direction(field)).abs()  # 0 halfway between two quarter turns
-        scale = self.threshold / self.phases.threshold  # one threshold for both
-        return torch.minimum(scale * self.phases.quality(field), strength.clamp(max=1) * margin).clamp(max=1)
+        return self.read(field)[1]
 
-    def _direction(self, field: Tensor) -> Tensor:
-        drift = enstrophy_drift(self._vorticity(field))
-        return direction(drift[:, 0], drift[:, 1])
+    def read(self, field: Tensor) -> tuple[Tensor, Tensor]:
+        drift, bound = enstrophy_drift(self._vorticity(field))
+        angle = direction(drift[:, 0], drift[:, 1])
+        position, phases = self.phases.read(field)
+        xi = torch.cat([position[:, :2], (torch.round(angle / (math.pi / 2)) * (math.pi / 2))[:, None]], dim=1)
+        strength = drift.norm(dim=1) / bound.clamp_min(torch.finfo(bound.dtype).tiny)
+        margin = torch.cos(2 * angle).abs()  # 0 halfway between two quarter turns
+        scale = self.threshold / self.phases.threshold  # one threshold for both
+        return xi, torch.minimum(scale * phases, strength.clamp(max=1) * margin).clamp(max=1)
 
     def _vorticity(self, field: Tensor) -> Tensor:
         return field[:, self.phases.channel].to(compute_dtype(field.dtype))
