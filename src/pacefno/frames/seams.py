@@ -34,11 +34,12 @@ DIFFERENCE = 1e-3
 
 
 class SeamFrame(Frame):
-    """Find the seams, undo them, and polish by smoothness; the quarter turn is the slice's.
+    """Find the seams, undo them, and fit by smoothness; the quarter turn is the slice's.
 
     Everything happens on two of the channels, on the full grid: a seam lies between two grid lines, so it cannot be found
-    on another one. Where the pulled-back field is still rough (more than ``rough`` of its energy is fine), the fit is
-    done again from coarser scales, and at last from every angle: few samples need it, so that costs little.
+    on another one. The fit looks at waves of middle length and is good to a few parts in a thousand; refinement, whose
+    energy looks at all of them, gains two digits more. Where the pulled-back field is still rough (more than ``rough`` of
+    its energy is fine), the fit is done again from coarser scales, and at last from every angle: few samples need it.
     """
 
     def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 2, rough: float = 2e-6) -> None:
@@ -53,7 +54,7 @@ class SeamFrame(Frame):
         self.fine = Smoothness(group)
 
     def known(self, field: Tensor, xi: Tensor) -> Estimate:
-        """The element itself: the search would find it again, to four digits, at several times the cost of a training step."""
+        """The element itself: the search would find it again, to three digits, at the cost of several training steps."""
         return Estimate(xi, xi.new_ones(len(xi)))
 
     def energy(self) -> Energy:

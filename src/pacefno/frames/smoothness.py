@@ -21,6 +21,13 @@ def at_most(field: Tensor, points: int) -> Tensor:
     return resample(field, [min(n, points) for n in field.shape[2:]])
 
 
+def low_rows(spectrum: Tensor, finest: int) -> Tensor:
+    """The rows of wavenumbers up to ``finest``: in transform order they stand first and, the negative ones, last."""
+    if 2 * finest + 1 >= spectrum.shape[-2]:
+        return spectrum
+    return torch.cat([spectrum[..., : finest + 1, :], spectrum[..., -finest:, :]], dim=-2)
+
+
 class Smoothness(Energy):
     """Roughness of the pulled-back field, for periodic fields whose wrong rotation shows seams, and its phases.
 
@@ -55,16 +62,10 @@ class Smoothness(Energy):
         """The residuals of smoothness alone, ``(B, m)``; the sum of their squares is a share of the energy."""
         last = field[:, -1:]
         n, m = last.shape[2:]
-        finest = self.finest if self.finest is not None and 2 * self.finest < min(n, m) else None
-        lines = torch.fft.rfft(self.group.inverse(last, xi), dim=-1, norm="forward")
-        weights = self._weights(n, m, last)
-        if finest is not None:
-            lines, weights = lines[..., : finest + 1], weights[..., : finest + 1]
-        spectrum = torch.fft.fft(lines, dim=-2, norm="forward")
-        if finest is not None:  # the columns are in transform order: positive wavenumbers, then negative ones
-            spectrum, weights = (
-                torch.cat([part[..., : finest + 1, :], part[..., -finest:, :]], dim=-2) for part in (spectrum, weights)
-            )
+        finest = self.finest or max(n, m)
+        lines = torch.fft.rfft(self.group.inverse(last, xi), dim=-1, norm="forward")[..., : finest + 1]
+        spectrum = low_rows(torch.fft.fft(lines, dim=-2, norm="forward"), finest)
+        weights = low_rows(self._weights(n, m, last)[..., : finest + 1], finest)
         norm = last.square().mean(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(last.dtype).tiny)  # no motion changes it
         return torch.view_as_real(spectrum * (weights / norm[:, None, None, None])).flatten(1)
 
