@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pacefno.grid import FieldError, band_limit, from_spectrum, points, to_spectrum, wavenumbers
-from pacefno.symmetry import GROUPS, Euclidean, Galilean, Group, Translation, Trivial
+from pacefno.symmetry import GROUPS, Euclidean, Galilean, Group, Translation, Trivial, euclidean
 from pacefno.symmetry.euclidean import half_turn, quarter_turn, turn
 from pacefno.symmetry.galilean import MomentumBoost
 from pacefno.symmetry.translation import shift
@@ -423,6 +423,23 @@ def test_a_quarter_turn_is_index_arithmetic() -> None:
 def test_rotation_then_translation_in_this_order() -> None:
     xi = torch.tensor([[0.1, 0.05, TURN]], dtype=torch.float64)
     assert worst(Euclidean().act(bump((64, 64), (0.7, 0.5)), xi), bump((64, 64), (0.6, 0.75))) < 1e-5
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (15, 15), (12, 16)])
+@pytest.mark.parametrize("entries", [2**18, 600, 1])
+def test_a_motion_does_not_depend_on_how_it_is_cut_into_pieces(
+    shape: tuple[int, int], entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, a sample has its quarter turn folded into the shears; among others that turn otherwise it has not."""
+    group = Euclidean()
+    field = torch.randn(8, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    xi = torch.rand(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 0.5
+    xi[:, 2] = 0.2 + torch.arange(8, dtype=torch.float64) * (math.pi / 2)
+    turned = turn(field, torch.arange(8) % 4)
+    plain = group.act(turned, torch.cat([xi[:, :2], torch.full((8, 1), 0.2, dtype=torch.float64)], dim=1))
+    monkeypatch.setattr(euclidean, "PIECE_ENTRIES", entries)
+    assert torch.allclose(group.act(field, xi), plain, atol=1e-12)
+    assert torch.allclose(group.inverse(plain, xi), field, atol=1e-12)
 
 
 @given(st.floats(-10, 10))
