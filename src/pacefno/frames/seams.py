@@ -51,14 +51,13 @@ class SeamFrame(Frame):
         # Phases read on a coarse grid feel the seams: at the end they only decide what these leave open.
         self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3, finest=FINEST)
         self.middle = Smoothness(group, MIDDLE, finest=FINEST)
-        self.fine = Smoothness(group)
 
     def known(self, field: Tensor, xi: Tensor) -> Estimate:
         """The element itself: the search would find it again, to three digits, at the cost of several training steps."""
         return Estimate(xi, xi.new_ones(len(xi)))
 
     def energy(self) -> Energy:
-        return self.fine
+        return Smoothness(self.group)
 
     @torch.no_grad()
     def forward(self, field: Tensor) -> Estimate:

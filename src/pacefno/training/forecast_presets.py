@@ -27,10 +27,7 @@ STANDARD: Sections = {
     },
 }
 JITTER = 0.5  # without it PACE fits the slice alone, and overfits where the augmentation of its rival is a cure for that
-QUICK: Sections = {
-    "operator": STANDARD["operator"] | {"width": 32},
-    "schedule": STANDARD["schedule"] | {"epochs": 10, "passes": 25},
-}
+QUICK: Sections = STANDARD | {"operator": STANDARD["operator"] | {"width": 32}}
 SMOKE: Sections = {
     "operator": {"modes": 8, "width": 8, "head": 16, "layers": 2, "residual": True},
     "schedule": {"epochs": 4, "passes": 1, "batch": 8, "checkpoint_every": 1},

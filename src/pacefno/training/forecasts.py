@@ -167,10 +167,10 @@ class WindowWorkload(Workload[Windows]):
 
     def _jitter(self, count: int, generator: torch.Generator) -> Tensor | None:
         """A small element for each window of a canonical model."""
-        share = self.config.schedule.jitter
-        if not (share and self.spec.canonical):
+        part = self.config.schedule.jitter
+        if not (part and self.spec.canonical):
             return None
-        symmetry, strength = self.problem.symmetry, [share * value for value in self.problem.train_range]
+        symmetry, strength = self.problem.symmetry, [part * value for value in self.problem.train_range]
         return symmetry.sample([0.0] * symmetry.size, strength, count, generator)
 
     def validate(self, module: nn.Module, device: torch.device) -> float:
