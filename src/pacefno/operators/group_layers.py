@@ -92,7 +92,8 @@ class GroupSpectral(nn.Module):
             z = self._normalised(z, None) if self.norm else z
             matrix, bias = self.pointwise.matrices()
             z = F.linear(z, matrix.to(dtype))
-            return from_modes(z, self.modes, v.shape[:-2], bias.to(dtype).expand_as(work)).to(v.dtype)
+            z[self.constant, 0] += bias.to(dtype)  # a constant field is wavenumber 0
+            return from_modes(z, self.modes, v.shape[:-2]).to(v.dtype)
 
     def _normalised(self, z: Tensor, v: Tensor | None) -> Tensor:
         """Coefficients without mean, over the standard deviation of ``v``, whose they are; None: of the band alone."""

@@ -109,15 +109,17 @@ def mix_channels(z: Tensor, weight: Tensor) -> Tensor:
     return by_real + torch.stack([-im, re], dim=1)  # i (re + i im) = -im + i re
 
 
-def from_modes(z: Tensor, modes: Sequence[int], grid: Sequence[int], base: Tensor) -> Tensor:
+def from_modes(z: Tensor, modes: Sequence[int], grid: Sequence[int], base: Tensor | None = None) -> Tensor:
     """The grid-first field with coefficients ``(M, 2, B, C)``, added to ``base`` in the last product."""
-    lead = z.shape[0]
+    lead, batch_and_channels = z.shape[0], z.shape[2:]
     for n, m in zip(reversed(grid[1:]), modes[:-1], strict=True):
         lead //= 2 * m - 1
         _, backward = dft_pair(n, m, False, z.dtype, z.device)
         z = backward @ z.reshape(lead, 2 * (2 * m - 1), -1)
     _, backward = dft_pair(grid[0], modes[-1], True, z.dtype, z.device)
-    return torch.addmm(base.reshape(grid[0], -1), backward, z.reshape(2 * lead, -1)).reshape(base.shape)
+    z = z.reshape(2 * lead, -1)
+    field = backward @ z if base is None else torch.addmm(base.reshape(grid[0], -1), backward, z)
+    return field.reshape(*grid, *batch_and_channels)
 
 
 def spectral_convolution(v: Tensor, weight: Tensor, modes: Sequence[int], base: Tensor) -> Tensor:
