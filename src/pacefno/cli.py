@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from pacefno.data.commands import data_app
+from pacefno.memory import keep_freed_memory
 from pacefno.studies.commands import bench_command
 from pacefno.studies.report.commands import report_command
 from pacefno.studies.study.commands import study_app
@@ -27,6 +28,7 @@ app.add_typer(study_app)
 
 
 def main() -> None:
+    keep_freed_memory()
     app()
 
 
