@@ -20,7 +20,16 @@ def findings(table: Table) -> list[str]:
     parts = [_untrained(pace), _headline(table, pace), *ties(table), _canonical(pace), _norm(table, pace), _oracle(table, pace)]
     parts.append(_resolved(table, pace))
     return [
-        text for text in [*parts, *_estimators(table, pace), _calibration(table), *_twin(table), _unfinished(table)] if text
+        text
+        for text in [
+            *parts,
+            *_estimators(table, pace),
+            *_point_groups(table, pace),
+            _calibration(table),
+            *_twin(table),
+            _unfinished(table),
+        ]
+        if text
     ]
 
 
@@ -170,6 +179,18 @@ def _estimators(table: Table, pace: Line) -> list[str]:
         line = table.line(model)
         if line is not None and math.isfinite(ratio := _ratio(line, pace)):
             found.append(f"{what} gives {line.of('ood_error')}: {_times(ratio)}.")
+    return found
+
+
+def _point_groups(table: Table, pace: Line) -> list[str]:
+    """What commuting with the point group of the grid gains at rest, and what it leaves of the error when moved."""
+    found = []
+    for model in ("gfno", "gfno-literal"):
+        line, plain = table.line(model), table.line("fno-nogrid")
+        if line is not None and math.isfinite(ratio := _ratio(line, pace)):
+            beside = "" if plain is None else f" ({plain.title}: {plain.of('id_error')})"
+            text = f"{line.title} has an ID error of {line.of('id_error')}{beside} and an OOD error of {line.of('ood_error')}"
+            found.append(f"{text}, {_number(ratio)} times that of {pace.title}.")
     return found
 
 
