@@ -70,7 +70,7 @@ def test_every_row_is_evaluated_by_the_same_code(model: str, data: Path, tmp_pat
     keys += " parameters train_seconds ood_seconds device threads versions"
     assert set(keys.split()) <= set(row)
     assert row["model"] == model and 0 < row["id_error"] < 5 and 0 < row["ood_error"] < 5
-    exact = model in ("pace", "pace-tta", "pace-analytic")
+    exact = model in ("pace", "pace-tta", "pace-analytic", "pace-gfno")
     if exact:
         assert row["equivariance_error"] < 1e-5
         assert row["ood_error_canonical"] == pytest.approx(row["id_error_fine"], rel=1e-3)

@@ -58,6 +58,9 @@ MODELS: dict[str, ModelSpec] = {
     "pace-free": ModelSpec("PACE, learned frame without alignment", frame="equivariant-free", perturb=True, one_seed=True),
     "pace-cnn": ModelSpec("PACE, the paper's estimator", frame="cnn", perturb=True),
     "pace-analytic": ModelSpec("FNO wrapped after training", frame="analytic", trained_as="fno"),
+    "pace-gfno": ModelSpec(
+        "GFNO wrapped after training", operator="gfno", positions=None, frame="analytic", trained_as="gfno"
+    ),
 }
 
 # Trained for ablations only, so in no table of models.

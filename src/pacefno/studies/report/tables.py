@@ -13,7 +13,7 @@ from pacefno.studies.report.columns import Cell, columns_of
 from pacefno.studies.report.grids import latex_escape, latex_float, markdown_grid
 from pacefno.studies.report.settings import differences
 
-SUMMARY_MODELS = ("fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta")
+SUMMARY_MODELS = ("fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno")
 
 
 def cells_of(table: Table) -> list[list[Cell]]:

@@ -53,6 +53,7 @@ STYLES: dict[str, Style] = {
     "pace-free": Style(GREEN, "--", "P", 1.4),
     "pace-cnn": Style(GREEN, "-", "X", 2.0),
     "pace-analytic": Style(BLACK, "-.", "h", 1.0),
+    "pace-gfno": Style(GREY, "-.", "h", 2.0),
 }
 
 
