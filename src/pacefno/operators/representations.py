@@ -103,6 +103,8 @@ REFLECTION: Matrix = ((-1, 0), (0, 1))
 POINT_GROUPS: dict[str, PointGroup] = {
     group.name: group
     for group in (
+        PointGroup.generated("z1", ((1,),)),
+        PointGroup.generated("p1", ((1, 0), (0, 1))),
         PointGroup.generated("z2", ((-1,),)),
         PointGroup.generated("p4", QUARTER),
         PointGroup.generated("p4m", QUARTER, REFLECTION),

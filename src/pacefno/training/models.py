@@ -27,6 +27,7 @@ from pacefno.training.config import OperatorSettings
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
 LITERAL_GROUPS = {1: "z2", 2: "p4"}  # what a scalar GFNO assumes, whatever the equation
+TRIVIAL_GROUPS = {1: "z1", 2: "p1"}  # the same network that assumes nothing: what its layers earn without a symmetry
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class ModelSpec:
     """What one row of a table is: how it is trained, and how its prediction is made."""
 
     title: str
-    operator: Literal["fno", "gfno", "gfno-literal"] = "fno"
+    operator: Literal["fno", "gfno", "gfno-literal", "gfno-plain"] = "fno"
     positions: Literal["grid"] | None = "grid"
     frame: str | None = None  # None: the trivial group, a plain operator
     perturb: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
@@ -52,15 +53,14 @@ MODELS: dict[str, ModelSpec] = {
     ),
     "gfno": ModelSpec("GFNO, right representation", operator="gfno", positions=None),
     "gfno-literal": ModelSpec("GFNO, scalar channels, same width", operator="gfno-literal", positions=None, one_seed=True),
+    "gfno-plain": ModelSpec("GFNO's layers without a group", operator="gfno-plain", positions=None, one_seed=True),
     "pace": ModelSpec("PACE, one-shot", frame="equivariant", perturb=True),
     "pace-tta": ModelSpec("PACE, refined", frame="equivariant", perturb=True, inference="refined", trained_as="pace"),
     "pace-oracle": ModelSpec("PACE, true frame", frame="equivariant", perturb=True, inference="oracle", trained_as="pace"),
     "pace-free": ModelSpec("PACE, learned frame without alignment", frame="equivariant-free", perturb=True, one_seed=True),
     "pace-cnn": ModelSpec("PACE, the paper's estimator", frame="cnn", perturb=True),
     "pace-analytic": ModelSpec("FNO wrapped after training", frame="analytic", trained_as="fno"),
-    "pace-gfno": ModelSpec(
-        "GFNO wrapped after training", operator="gfno", positions=None, frame="analytic", trained_as="gfno"
-    ),
+    "pace-gfno": ModelSpec("GFNO wrapped after training", operator="gfno", positions=None, frame="analytic", trained_as="gfno"),
 }
 
 # Trained for ablations only, so in no table of models.
@@ -96,14 +96,13 @@ def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, sca
     sizes = (problem.dim, problem.in_channels, problem.out_channels)
     if spec.operator == "fno":
         return _fno(problem, spec, settings, scales)
-    literal = spec.operator == "gfno-literal"
-    name = LITERAL_GROUPS[problem.dim] if literal else problem.equation.point_group
-    channels = "scalar" if literal else problem.equation.channel_representation
-    width = settings.width if literal else settings.group_width
-    group = POINT_GROUPS[name]
-    gfno = GroupFNO(
-        *sizes, width, settings.modes, group, channels, channels, layers=settings.layers, norm=literal
-    )  # the norm deletes means, which the right model needs
+    right = spec.operator == "gfno"
+    groups = LITERAL_GROUPS if spec.operator == "gfno-literal" else TRIVIAL_GROUPS
+    group = POINT_GROUPS[problem.equation.point_group if right else groups[problem.dim]]
+    channels = problem.equation.channel_representation if right else "scalar"
+    width = settings.group_width if right else settings.width
+    norm = spec.operator == "gfno-literal"  # it deletes means, which the others need
+    gfno = GroupFNO(*sizes, width, settings.modes, group, channels, channels, layers=settings.layers, norm=norm)
     # Constants must respect the symmetry too: no mean for what changes sign, one scale for the parts of a vector.
     into, out = (
         symmetric_scale(representation(group, channels, n), *scale) for n, scale in zip(sizes[1:], scales, strict=True)

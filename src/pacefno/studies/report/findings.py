@@ -185,7 +185,7 @@ def _estimators(table: Table, pace: Line) -> list[str]:
 def _point_groups(table: Table, pace: Line) -> list[str]:
     """What commuting with the point group of the grid gains at rest, and what it leaves of the error when moved."""
     found = []
-    for model in ("gfno", "gfno-literal"):
+    for model in ("gfno", "gfno-literal", "gfno-plain"):
         line, plain = table.line(model), table.line("fno-nogrid")
         if line is not None and math.isfinite(ratio := _ratio(line, pace)):
             beside = "" if plain is None else f" ({plain.title}: {plain.of('id_error')})"

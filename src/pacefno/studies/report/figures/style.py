@@ -47,6 +47,7 @@ STYLES: dict[str, Style] = {
     "fno-nogrid-centred": Style(PURPLE, "--", "v", 1.4),
     "gfno": Style(GREY, "-", "D", 2.0),
     "gfno-literal": Style(GREY, "--", "d", 1.4),
+    "gfno-plain": Style(GREY, ":", "d", 1.4),
     "pace": Style(BLUE, "-", "o", 3.2),
     "pace-tta": Style(SKY, "--", "s", 2.0),
     "pace-oracle": Style(BLACK, ":", "*", 1.6),
