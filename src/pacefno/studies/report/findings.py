@@ -189,7 +189,7 @@ def _point_groups(table: Table, pace: Line) -> list[str]:
         line, plain = table.line(model), table.line("fno-nogrid")
         if line is not None and math.isfinite(ratio := _ratio(line, pace)):
             beside = "" if plain is None else f" ({plain.title}: {plain.of('id_error')})"
-            text = f"{line.title} has an ID error of {line.of('id_error')}{beside} and an OOD error of {line.of('ood_error')}"
+            text = f"{line.title}: an ID error of {line.of('id_error')}{beside} and an OOD error of {line.of('ood_error')}"
             found.append(f"{text}, {_number(ratio)} times that of {pace.title}.")
     return found
 
