@@ -14,7 +14,7 @@ ROOMS = (
     "grid", "symmetry", "equations", "data", "operators", "frames", "pace", "forecast", "metrics", "losses", "training",
     "studies", "cli",
 )  # fmt: skip
-LEAVES = ("durable", "console", "lock")  # know nothing of fields; everyone may import them, and a later one an earlier one
+LEAVES = ("durable", "console", "lock", "memory")  # know nothing of fields; all may import them, and a later one an earlier one
 LIMITED = {"metrics": {"grid", "symmetry", "pace"}}  # scores what it is given; of models it knows only PACE and its horizon
 OUTSIDE = {"__init__", "__main__"}  # the doors: they may open on every room
 
