@@ -26,8 +26,8 @@ from pacefno.training.ablated import ABLATED_FRAMES
 from pacefno.training.config import OperatorSettings
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
-LITERAL_GROUPS = {1: "z2", 2: "p4"}  # what a scalar GFNO assumes, whatever the equation
-TRIVIAL_GROUPS = {1: "z1", 2: "p1"}  # the same network that assumes nothing: what its layers earn without a symmetry
+# The groups that a GFNO on scalar channels assumes by dimension, whatever the equation; a plain one assumes none.
+ASSUMED_GROUPS = {"gfno-literal": {1: "z2", 2: "p4"}, "gfno-plain": {1: "z1", 2: "p1"}}
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,10 @@ def _operator(problem: Problem, spec: ModelSpec, settings: OperatorSettings, sca
     sizes = (problem.dim, problem.in_channels, problem.out_channels)
     if spec.operator == "fno":
         return _fno(problem, spec, settings, scales)
-    right = spec.operator == "gfno"
-    groups = LITERAL_GROUPS if spec.operator == "gfno-literal" else TRIVIAL_GROUPS
-    group = POINT_GROUPS[problem.equation.point_group if right else groups[problem.dim]]
-    channels = problem.equation.channel_representation if right else "scalar"
-    width = settings.group_width if right else settings.width
+    assumed = ASSUMED_GROUPS.get(spec.operator)
+    group = POINT_GROUPS[assumed[problem.dim] if assumed else problem.equation.point_group]
+    channels = "scalar" if assumed else problem.equation.channel_representation
+    width = settings.width if assumed else settings.group_width
     norm = spec.operator == "gfno-literal"  # it deletes means, which the others need
     gfno = GroupFNO(*sizes, width, settings.modes, group, channels, channels, layers=settings.layers, norm=norm)
     # Constants must respect the symmetry too: no mean for what changes sign, one scale for the parts of a vector.
