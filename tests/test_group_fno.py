@@ -15,7 +15,7 @@ from pacefno.operators import POINT_GROUPS, GroupFNO, PointGroup, Standardised, 
 from pacefno.operators.group_layers import GroupSpectral, kernel_table, turned_kernels
 from pacefno.operators.representations import invariants, multiply
 from pacefno.operators.spectral import spectral_convolution_fft
-from pacefno.symmetry.euclidean import half_turn, quarter_turn
+from pacefno.symmetry.motion import half_turn, quarter_turn
 
 DTYPES = [torch.float32, torch.float64]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

@@ -14,8 +14,8 @@ from pacefno.frames.refine import energy_of, least_squares
 from pacefno.grid import from_spectrum, wavenumbers
 from pacefno.metrics import random_elements, relative_l2
 from pacefno.symmetry import Euclidean, MomentSlice, QuarterSlice
-from pacefno.symmetry.euclidean import shear
 from pacefno.symmetry.moments import enstrophy_drift
+from pacefno.symmetry.motion import shear
 from pacefno.symmetry.seams import STEEPEST, find_seam, gap_with_jump, undo_last_shear
 from pacefno.symmetry.translation import shift
 

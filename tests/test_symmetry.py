@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pacefno.grid import FieldError, band_limit, from_spectrum, points, to_spectrum, wavenumbers
-from pacefno.symmetry import GROUPS, Euclidean, Galilean, Group, Translation, Trivial, euclidean
-from pacefno.symmetry.euclidean import half_turn, quarter_turn, turn
+from pacefno.symmetry import GROUPS, Euclidean, Galilean, Group, Translation, Trivial, motion
 from pacefno.symmetry.galilean import MomentumBoost
+from pacefno.symmetry.motion import half_turn, quarter_turn, shear, turn_each
 from pacefno.symmetry.translation import shift
 
 GRIDS: dict[int, list[tuple[int, ...]]] = {
@@ -417,7 +417,7 @@ def test_a_quarter_turn_is_index_arithmetic() -> None:
     white = torch.randn(4, 2, 9, 9, generator=torch.Generator().manual_seed(0))
     four = quarter_turn(quarter_turn(quarter_turn(quarter_turn(white))))
     assert torch.equal(four, white) and torch.equal(quarter_turn(quarter_turn(white)), half_turn(white))
-    assert torch.equal(turn(white, torch.tensor([0, 1, 2, 3]))[3], quarter_turn(half_turn(white))[3])
+    assert torch.equal(turn_each(white, torch.tensor([0, 1, 2, 3]))[3], quarter_turn(half_turn(white))[3])
 
 
 def test_rotation_then_translation_in_this_order() -> None:
@@ -430,16 +430,55 @@ def test_rotation_then_translation_in_this_order() -> None:
 def test_a_motion_does_not_depend_on_how_it_is_cut_into_pieces(
     shape: tuple[int, int], entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, a sample has its quarter turn folded into the shears; among others that turn otherwise it has not."""
     group = Euclidean()
     field = torch.randn(8, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     xi = torch.rand(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 0.5
     xi[:, 2] = 0.2 + torch.arange(8, dtype=torch.float64) * (math.pi / 2)
-    turned = turn(field, torch.arange(8) % 4)
+    turned = turn_each(field, torch.arange(8) % 4)
     plain = group.act(turned, torch.cat([xi[:, :2], torch.full((8, 1), 0.2, dtype=torch.float64)], dim=1))
-    monkeypatch.setattr(euclidean, "PIECE_ENTRIES", entries)
+    monkeypatch.setattr(motion, "PIECE_ENTRIES", entries)
     assert torch.allclose(group.act(field, xi), plain, atol=1e-12)
     assert torch.allclose(group.inverse(plain, xi), field, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (15, 15), (12, 16), (16, 11)])
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_a_motion_is_quarter_turns_then_three_shears_then_a_shift(shape: tuple[int, int], channels: int) -> None:
+    """The paper's product, factor by factor, of a field that no symmetry helps."""
+    field = torch.randn(8, channels, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    place = torch.rand(8, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rest = torch.linspace(-0.7, 0.7, 8, dtype=torch.float64)
+    quarters = torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
+    moved = turn_each(field, quarters)
+    for slope, axis in ((-torch.tan(rest / 2), 0), (torch.sin(rest), 1), (-torch.tan(rest / 2), 0)):
+        moved = shear(moved, slope, axis)
+    xi = torch.cat([place, (rest + quarters.double() * TURN)[:, None]], dim=1)
+    assert torch.allclose(Euclidean().act(field, xi), shift(moved, place), atol=1e-12)
+    assert torch.allclose(Euclidean().inverse(shift(moved, place), xi), field, atol=1e-12)
+
+
+def test_a_large_channel_does_not_drown_a_small_one() -> None:
+    """Channels are moved in pairs; a pressure in pascals must not cost a velocity its digits."""
+    group = Euclidean()
+    size = torch.tensor([1e5, 1.0, 1e-4, 0.0])
+    field = size[:, None, None] * torch.randn(6, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    field[5] = 0
+    xi = elements(group, torch.float32, batch=6)
+    for step in (group.act, group.inverse):
+        together = step(field, xi)
+        alone = torch.cat([step(channel, xi) for channel in field.split(1, dim=1)], dim=1)
+        assert ((together - alone).abs().amax(dim=(0, 2, 3)) <= 2e-6 * size.clamp_min(1e-4)).all()
+
+
+def test_a_derivative_flows_through_a_channel_of_zeros() -> None:
+    """An operator may begin with an output of zeros; that must not stop its training."""
+    group = Euclidean()
+    field = torch.zeros(3, 2, 8, 8, dtype=torch.float64)
+    field[:, 1] = 1e6
+    xi = elements(group, batch=3)
+    moved = group.act(field.requires_grad_(), xi)
+    pulled = torch.autograd.grad(moved, field, torch.ones_like(moved))[0]
+    assert worst(pulled, group.inverse(torch.ones_like(moved), xi)) < 1e-12  # unitary: the derivative is the inverse
 
 
 @given(st.floats(-10, 10))

@@ -11,8 +11,8 @@ from pacefno.frames.readout import standardise
 from pacefno.frames.smoothness import Smoothness
 from pacefno.grid import check_field, compute_dtype, resample
 from pacefno.symmetry import CanonicalSlice, Group, QuarterSlice
-from pacefno.symmetry.euclidean import half_turn, quarter_turn
 from pacefno.symmetry.moments import direction, phase_position, phase_share
+from pacefno.symmetry.motion import half_turn, quarter_turn
 
 MAPS = 3  # one density for the position, two whose flux is the direction
 

@@ -95,7 +95,7 @@ def _check_signed_permutations(name: str, matrices: Sequence[Matrix]) -> None:
             )
 
 
-QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as symmetry.euclidean.quarter_turn
+QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as symmetry.motion.quarter_turn
 HALF: Matrix = ((-1, 0), (0, -1))
 SWAP: Matrix = ((0, 1), (1, 0))
 REFLECTION: Matrix = ((-1, 0), (0, 1))

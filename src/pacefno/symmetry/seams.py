@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pacefno.grid import frequencies, unit_phase
-from pacefno.symmetry.euclidean import move_lines, shear
+from pacefno.symmetry.motion import move_lines, shear
 
 STEEPEST = math.tan(math.pi / 8)  # the first and last shear of a rotation by 45 degrees
 STEEPEST_MIDDLE = math.sin(math.pi / 4)
