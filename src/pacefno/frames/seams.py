@@ -27,7 +27,9 @@ from pacefno.symmetry.seams import (
 COARSE = 10.0  # the wavenumber beyond which a first look calls a field rough
 MIDDLE = 16.0  # and a second one
 FINEST = 24  # of the wavenumbers that these two look at: finer ones make the valley of the energy too narrow to start in
+STRAIGHT = 0.02  # radians: a seam that jumps less hardly shows, and the phases of a field that is torn so little are its own
 ANGLES = 33  # of the global start
+RESTART_STEPS = 2
 TOGETHER = 128  # candidate frames that are tried in one batch
 LONGEST_STEP = 0.05
 DIFFERENCE = 1e-3
@@ -37,18 +39,18 @@ class SeamFrame(Frame):
     """Find the seams, undo them, and fit by smoothness; the quarter turn is the slice's.
 
     Everything happens on two of the channels, on the full grid: a seam lies between two grid lines, so it cannot be found
-    on another one. The fit looks at waves of middle length and is good to a few parts in a thousand; refinement, whose
-    energy looks at all of them, gains two digits more. Where the pulled-back field is still rough (more than ``rough`` of
-    its energy is fine), the fit is done again from coarser scales, and at last from every angle: few samples need it.
+    on another one. The seams tell the position to a hundredth of a cell and the angle to a few thousandths; a step of
+    Gauss-Newton on waves of middle length gains two digits, and refinement, whose energy looks at all waves, the rest.
+    Where the pulled-back field is still rough (more than ``rough`` of its energy is fine), the fit is done again from
+    coarser scales, and at last from every angle: few samples need it.
     """
 
-    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 2, rough: float = 2e-6) -> None:
+    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 1, rough: float = 2e-6) -> None:
         super().__init__()
         self.group = group
         self.slice = slice
         self.steps = steps
         self.rough = rough
-        # Phases read on a coarse grid feel the seams: at the end they only decide what these leave open.
         self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3, finest=FINEST)
         self.middle = Smoothness(group, MIDDLE, finest=FINEST)
 
@@ -63,16 +65,14 @@ class SeamFrame(Frame):
     def forward(self, field: Tensor) -> Estimate:
         check_field(field, dim=2, finite=False)
         ends = torch.stack([field[:, 0], field[:, -1]], dim=1).to(compute_dtype(field.dtype))
-        start = self._best(ends, [self._from_seams(ends[:, 1]), self._from_phases(ends[:, 0])])
-        xi = self._fit(self.middle, ends, start)
-        left = self._roughness(ends, xi)
+        start = self._start(ends)
+        xi, left = self._fit(self.middle, ends, start, self.steps)
         for restart in (self._from_coarse_scales, self._from_every_angle):
             unsure = (left > self.rough).nonzero()[:, 0]
             if len(unsure) == 0:
                 break
             some = ends[unsure]
-            again = self._fit(self.middle, some, restart(some, start[unsure]))
-            then = self._roughness(some, again)
+            again, then = self._fit(self.middle, some, restart(some, start[unsure]), RESTART_STEPS)
             better = then < left[unsure]
             xi = xi.index_copy(0, unsure, torch.where(better[:, None], again, xi[unsure]))
             left = left.index_copy(0, unsure, torch.where(better, then, left[unsure]))
@@ -81,15 +81,20 @@ class SeamFrame(Frame):
         confidence = firm_part(quality) * self.rough / (self.rough + left)
         return Estimate(self.group.wrap(turned), confidence)
 
+    def _start(self, ends: Tensor) -> Tensor:
+        """From the seams, or from the phases where there is no seam to speak of."""
+        torn = self._from_seams(ends[:, 1])
+        return torch.where(torn[:, 2:].abs() < STRAIGHT, self._from_phases(ends[:, 0]), torn)
+
     def _from_seams(self, vorticity: Tensor) -> Tensor:
-        """Both seams, each fitted on the long waves of its lines: position along y, then position along x and angle."""
+        """Both seams, each fitted on the long waves of its lines: position along y, then along x; both jumps tell the angle."""
         last = _fitted(vorticity, 0, find_seam(vorticity, 0, STEEPEST, COARSE))
         straight = undo_last_shear(vorticity, last[:, 0], last[:, 1])
-        jump = torch.sin(-2 * torch.atan(last[:, 1])).clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE)
-        middle = torch.stack([gap_with_jump(straight, 1, jump), jump], dim=1)
-        middle = _fitted(straight, 1, middle)
-        angle = torch.asin(middle[:, 1].clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE))
-        return torch.stack([middle[:, 0], last[:, 0], angle], dim=1)
+        angle = -2 * torch.atan(last[:, 1])
+        jump = torch.sin(angle).clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE)
+        middle = _fitted(straight, 1, torch.stack([gap_with_jump(straight, 1, jump), jump], dim=1))
+        again = torch.asin(middle[:, 1].clamp(-STEEPEST_MIDDLE, STEEPEST_MIDDLE))
+        return torch.stack([middle[:, 0], last[:, 0], (angle + again) / 2], dim=1)
 
     def _from_phases(self, vorticity: Tensor) -> Tensor:
         """No rotation: then there is no seam, and the phases are the position."""
@@ -97,7 +102,7 @@ class SeamFrame(Frame):
         return torch.cat([position, torch.zeros_like(position[:, :1])], dim=1)
 
     def _from_coarse_scales(self, ends: Tensor, start: Tensor) -> Tensor:
-        return self._fit(self.coarse, ends, start)
+        return self._fit(self.coarse, ends, start, RESTART_STEPS)[0]
 
     def _from_every_angle(self, ends: Tensor, start: Tensor) -> Tensor:
         """The best of many angles, each with the seam positions that it implies and with the phases' position."""
@@ -110,7 +115,7 @@ class SeamFrame(Frame):
             straight = undo_last_shear(vorticity, y, -torch.tan(theta / 2))
             x = gap_with_jump(straight, 1, torch.sin(theta))
             candidates += [torch.stack([x, y, theta], dim=1), torch.cat([place, theta[:, None]], dim=1)]
-        return self._fit(self.coarse, ends, self._best(ends, candidates))
+        return self._fit(self.coarse, ends, self._best(ends, candidates), RESTART_STEPS)[0]
 
     def _best(self, ends: Tensor, candidates: list[Tensor]) -> Tensor:
         stacked = torch.stack(candidates)  # (candidates, B, 3)
@@ -122,20 +127,26 @@ class SeamFrame(Frame):
         repeated = ends.repeat(len(candidates), 1, 1, 1)
         return energy_of(self.coarse.residual(repeated, candidates.flatten(0, 1))).reshape(len(candidates), len(ends))
 
-    def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor) -> Tensor:
-        """A few steps of Gauss-Newton."""
-        return least_squares(lambda z: energy.residual(ends, z), xi, self.steps, longest=LONGEST_STEP, spacing=DIFFERENCE)[0]
+    def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """A few steps of Gauss-Newton: the frame and the share of the pulled-back field's energy that is fine, ``(B,)``."""
 
-    def _roughness(self, ends: Tensor, xi: Tensor) -> Tensor:
-        """The share of the pulled-back field's energy that is fine, ``(B,)``."""
-        return self.middle.roughness(ends, xi).square().sum(dim=1)
+        def residual(z: Tensor) -> Tensor:
+            return energy.residual(ends, z)
+
+        xi, _, left, _ = least_squares(residual, xi, steps, longest=LONGEST_STEP, spacing=DIFFERENCE)
+        return xi, 2 * left
 
 
 def _fitted(field: Tensor, axis: int, seam: Tensor) -> Tensor:
-    """Position and jump of a seam, ``(B, 2)``, fitted so that the long waves of the lines go smoothly across it."""
+    """Position and jump of a seam, ``(B, 2)``, fitted so that the long waves of the lines go smoothly across it.
+
+    Roughness of the first order leads there from afar, that of the second, at finer scales, feels less of the field itself.
+    """
     modes = torch.fft.fft(line_modes(field, axis, LINE_MODES), dim=-1)
+    for cutoff, order, steps in ((COARSE, 1, 3), (MIDDLE, 2, 2)):
 
-    def residual(z: Tensor) -> Tensor:
-        return torch.view_as_real(seam_residual(modes, z[:, 0], z[:, 1:], COARSE)).flatten(1)
+        def residual(z: Tensor, cutoff: float = cutoff, order: int = order) -> Tensor:
+            return torch.view_as_real(seam_residual(modes, z[:, 0], z[:, 1:], cutoff, order)).flatten(1)
 
-    return least_squares(residual, seam, 4, longest=LONGEST_STEP, spacing=DIFFERENCE)[0]
+        seam = least_squares(residual, seam, steps, longest=LONGEST_STEP, spacing=DIFFERENCE)[0]
+    return seam

@@ -8,17 +8,10 @@ import torch
 from torch import Tensor
 
 from pacefno.frames.base import Energy
-from pacefno.grid import resample, spectral_weights, wavenumbers
+from pacefno.grid import spectral_weights, wavenumbers
 from pacefno.symmetry import Group
 from pacefno.symmetry.moments import phase_position
 from pacefno.symmetry.seams import high_pass
-
-PHASE_POINTS = 32
-
-
-def at_most(field: Tensor, points: int) -> Tensor:
-    """The field on a grid of at most so many points a side."""
-    return resample(field, [min(n, points) for n in field.shape[2:]])
 
 
 def low_rows(spectrum: Tensor, finest: int) -> Tensor:
@@ -35,7 +28,7 @@ class Smoothness(Energy):
     finer than ``1/k0``. The higher the order, the less the field's own waves pull the minimum away from the true frame,
     and the nearer one has to start. A translation leaves all that alone where there is no seam, so the first-mode
     phases, which are zero on the slice, are residuals too. The last channel is the smoothest frame and shows seams best;
-    the first one has the phases, for which a coarse grid is enough.
+    the first one has the phases.
     """
 
     def __init__(
@@ -54,20 +47,19 @@ class Smoothness(Energy):
         self.finest = finest  # the largest wavenumber along an axis that counts: without the rest, one may start further off
 
     def residual(self, field: Tensor, xi: Tensor) -> Tensor:
-        first = at_most(field[:, :1], PHASE_POINTS)
-        phases = 2 * torch.sin(math.pi * phase_position(self.group.inverse(first, xi)[:, 0]))
-        return torch.cat([self.roughness(field, xi), self.phase_weight * phases], dim=1)
+        first, last = self.group.inverse(field[:, [0, -1]], xi).unbind(1)
+        phases = 2 * torch.sin(math.pi * phase_position(first))
+        return torch.cat([self.roughness(last), self.phase_weight * phases], dim=1)
 
-    def roughness(self, field: Tensor, xi: Tensor) -> Tensor:
-        """The residuals of smoothness alone, ``(B, m)``; the sum of their squares is a share of the energy."""
-        last = field[:, -1:]
-        n, m = last.shape[2:]
+    def roughness(self, pulled: Tensor) -> Tensor:
+        """The residuals of a pulled-back ``(B, n, m)`` alone, ``(B, r)``; the sum of their squares is a share of its energy."""
+        n, m = pulled.shape[1:]
         finest = self.finest or max(n, m)
-        lines = torch.fft.rfft(self.group.inverse(last, xi), dim=-1, norm="forward")[..., : finest + 1]
+        lines = torch.fft.rfft(pulled, dim=-1, norm="forward")[..., : finest + 1]
         spectrum = low_rows(torch.fft.fft(lines, dim=-2, norm="forward"), finest)
-        weights = low_rows(self._weights(n, m, last)[..., : finest + 1], finest)
-        norm = last.square().mean(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(last.dtype).tiny)  # no motion changes it
-        return torch.view_as_real(spectrum * (weights / norm[:, None, None, None])).flatten(1)
+        weights = low_rows(self._weights(n, m, pulled)[..., : finest + 1], finest)
+        norm = pulled.square().mean(dim=(1, 2)).sqrt().clamp_min(torch.finfo(pulled.dtype).tiny)
+        return torch.view_as_real(spectrum * (weights / norm[:, None, None])).flatten(1)
 
     def _weights(self, n: int, m: int, like: Tensor) -> Tensor:
         """``(k^2 / (k^2 + k0^2))^order`` on the half spectrum, and how often each mode counts."""

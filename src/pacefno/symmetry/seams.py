@@ -47,7 +47,7 @@ def gap_gain(modes: Tensor, jumps: Tensor) -> Tensor:
     return torch.einsum("sk,bkm->bsm", unit_phase(-jumps[:, None] * k) - 1, cross).real
 
 
-def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float) -> Tensor:
+def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float, order: int = 1) -> Tensor:
     """What is rough across the lines once the seam at ``position`` ``(B,)`` has been moved to 0 and its shear undone.
 
     ``modes`` are those of :func:`line_modes`, transformed across the lines too; ``jump`` is ``(B, S)``, and so is the first
@@ -60,7 +60,7 @@ def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float) 
     shifted = torch.fft.ifft(modes * unit_phase(position[:, None] * across)[:, None], dim=-1)  # (B, K, lines)
     straight = shifted[:, None] * unit_phase(jump[..., None, None] * k[:, None] * offset)
     norm = torch.view_as_real(modes).square().sum(dim=(1, 2, 3)).sqrt().clamp_min(torch.finfo(position.dtype).tiny)
-    return torch.fft.fft(straight, dim=-1) * high_pass(across.square(), cutoff) / norm[:, None, None, None]
+    return torch.fft.fft(straight, dim=-1) * high_pass(across.square(), cutoff, order) / norm[:, None, None, None]
 
 
 def find_seam(field: Tensor, axis: int, steepest: float, cutoff: float) -> Tensor:
@@ -70,7 +70,7 @@ def find_seam(field: Tensor, axis: int, steepest: float, cutoff: float) -> Tenso
     gap = gap_gain(line_modes(field, axis, NEIGHBOUR_MODES), jumps).amax(dim=1).argmax(dim=1)
     modes = torch.fft.fft(line_modes(field, axis, LINE_MODES), dim=-1)
     places = [(gap + 0.5 + offset) / lines for offset in OFFSETS]
-    residuals = [torch.view_as_real(seam_residual(modes, y, jumps.expand(len(y), -1), cutoff)) for y in places]
+    residuals = [torch.view_as_real(seam_residual(modes, y, jumps[None], cutoff)) for y in places]
     energy = [residual.square().sum(dim=(2, 3, 4)) for residual in residuals]
     lowest = torch.stack(energy, dim=1).flatten(1).argmin(dim=1)  # over offsets and jumps
     position = torch.stack(places, dim=1).gather(1, lowest[:, None] // JUMPS)
