@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pacefno.frames import FRAMES, Estimate, GaussNewton, SeamFrame, Smoothness, TurningFrame, analytic_frame
 from pacefno.frames.refine import energy_of, least_squares
-from pacefno.grid import from_spectrum, wavenumbers
+from pacefno.grid import FieldError, from_spectrum, wavenumbers
 from pacefno.metrics import random_elements, relative_l2
 from pacefno.symmetry import Euclidean, MomentSlice, QuarterSlice
 from pacefno.symmetry.moments import enstrophy_drift
@@ -117,7 +117,7 @@ def test_the_frame_of_a_rotated_periodic_field_is_found_on_the_whole_group(n: in
     xi = random_elements(GROUP, 24, 5).to(dtype)
     moved = GROUP.act(field, xi)
     off = off_by(SeamFrame(GROUP, SLICE)(moved), moved, field)
-    assert float(off.median()) < 2e-3
+    assert float(off.median()) < 5e-4
     assert int((off > 0.1).sum()) <= 1
     untouched = off_by(Estimate(GROUP.identity(24, dtype=dtype), off), moved, field)
     assert float(untouched.median()) > 0.5  # what there was to find
@@ -129,6 +129,21 @@ def test_a_field_that_was_only_shifted_is_found_exactly(dtype: torch.dtype) -> N
     xi[:, 2] = 0
     moved = GROUP.act(field, xi)
     assert float(off_by(SeamFrame(GROUP, SLICE)(moved), moved, field).max()) < 1e-3
+
+
+@pytest.mark.parametrize("angle", [0.005, 0.015, -0.019, 0.03, math.pi / 2 + 0.015])
+def test_a_small_rotation_is_found_as_well_as_a_large_one(angle: float, dtype: torch.dtype) -> None:
+    """Too small for its seams to show: there the phases are the start, and one step is not enough."""
+    field = on_slice(64, 12, dtype)
+    xi = random_elements(GROUP, 12, 4).to(dtype)
+    xi[:, 2] = angle
+    moved = GROUP.act(field, xi)
+    assert float(off_by(SeamFrame(GROUP, SLICE)(moved), moved, field).median()) < 5e-4
+
+
+def test_the_smoothness_of_vectors_is_refused() -> None:
+    with pytest.raises(FieldError, match="scalar channels"):
+        Smoothness(Euclidean(vectors=((0, 1),)))
 
 
 def test_refinement_by_smoothness_reaches_the_floor_and_never_goes_up(dtype: torch.dtype) -> None:

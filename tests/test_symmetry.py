@@ -417,7 +417,8 @@ def test_a_quarter_turn_is_index_arithmetic() -> None:
     white = torch.randn(4, 2, 9, 9, generator=torch.Generator().manual_seed(0))
     four = quarter_turn(quarter_turn(quarter_turn(quarter_turn(white))))
     assert torch.equal(four, white) and torch.equal(quarter_turn(quarter_turn(white)), half_turn(white))
-    assert torch.equal(turn_each(white, torch.tensor([0, 1, 2, 3]))[3], quarter_turn(half_turn(white))[3])
+    turned = torch.stack([white[0], quarter_turn(white)[1], half_turn(white)[2], quarter_turn(half_turn(white))[3]])
+    assert torch.equal(turn_each(white, torch.arange(4)), turned)
 
 
 def test_rotation_then_translation_in_this_order() -> None:
@@ -426,15 +427,16 @@ def test_rotation_then_translation_in_this_order() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (15, 15), (12, 16)])
-@pytest.mark.parametrize("entries", [2**18, 600, 1])
+@pytest.mark.parametrize("entries", [2**18, 2**11, 1])  # all samples at once, a few, one by one
 def test_a_motion_does_not_depend_on_how_it_is_cut_into_pieces(
     shape: tuple[int, int], entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Euclidean()
     field = torch.randn(8, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     xi = torch.rand(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 0.5
-    xi[:, 2] = 0.2 + torch.arange(8, dtype=torch.float64) * (math.pi / 2)
-    turned = turn_each(field, torch.arange(8) % 4)
+    quarters = torch.tensor([0, 0, 0, 1, 3, 1, 0, 2])
+    xi[:, 2] = 0.2 + quarters.double() * TURN
+    turned = turn_each(field, quarters)
     plain = group.act(turned, torch.cat([xi[:, :2], torch.full((8, 1), 0.2, dtype=torch.float64)], dim=1))
     monkeypatch.setattr(motion, "PIECE_ENTRIES", entries)
     assert torch.allclose(group.act(field, xi), plain, atol=1e-12)
@@ -457,28 +459,39 @@ def test_a_motion_is_quarter_turns_then_three_shears_then_a_shift(shape: tuple[i
     assert torch.allclose(Euclidean().inverse(shift(moved, place), xi), field, atol=1e-12)
 
 
-def test_a_large_channel_does_not_drown_a_small_one() -> None:
-    """Channels are moved in pairs; a pressure in pascals must not cost a velocity its digits."""
+@pytest.mark.parametrize("sizes", [(1e5, 1.0), (1e5, 0.0), (1e20, 1.0), (1.0, 1e-25), (1e5, 1.0, 1e-4, 0.0), (30.0, 1.0)])
+def test_a_large_channel_does_not_drown_a_small_one(sizes: tuple[float, ...]) -> None:
+    """Channels of one size are moved in pairs; a pressure in pascals must not cost a velocity its digits, nor its gradient."""
     group = Euclidean()
-    size = torch.tensor([1e5, 1.0, 1e-4, 0.0])
-    field = size[:, None, None] * torch.randn(6, 4, 16, 16, generator=torch.Generator().manual_seed(0))
-    field[5] = 0
+    size = torch.tensor(sizes)
+    field = size[:, None, None] * torch.randn(6, len(sizes), 16, 16, generator=torch.Generator().manual_seed(0))
     xi = elements(group, torch.float32, batch=6)
-    for step in (group.act, group.inverse):
-        together = step(field, xi)
-        alone = torch.cat([step(channel, xi) for channel in field.split(1, dim=1)], dim=1)
-        assert ((together - alone).abs().amax(dim=(0, 2, 3)) <= 2e-6 * size.clamp_min(1e-4)).all()
+    alike = max(sizes) < 64 * min(sizes)
+    for step, back in ((group.act, group.inverse), (group.inverse, group.act)):
+        moved = step(field.requires_grad_(), xi)
+        gradient = torch.autograd.grad(moved, field, moved.detach())[0]  # unitary: the derivative is the way back
+        for result, wanted in ((moved, step), (gradient, back)):
+            start = field if wanted is step else moved
+            alone = torch.cat([wanted(channel, xi) for channel in start.split(1, dim=1)], dim=1)
+            tolerance = 4e-6 * (size.amax() if alike else size)
+            assert ((result - alone).abs().amax(dim=(0, 2, 3)) <= tolerance).all()
 
 
-def test_a_derivative_flows_through_a_channel_of_zeros() -> None:
-    """An operator may begin with an output of zeros; that must not stop its training."""
+def test_what_is_not_finite_stays_in_its_channel_and_sample() -> None:
     group = Euclidean()
-    field = torch.zeros(3, 2, 8, 8, dtype=torch.float64)
-    field[:, 1] = 1e6
-    xi = elements(group, batch=3)
-    moved = group.act(field.requires_grad_(), xi)
-    pulled = torch.autograd.grad(moved, field, torch.ones_like(moved))[0]
-    assert worst(pulled, group.inverse(torch.ones_like(moved), xi)) < 1e-12  # unitary: the derivative is the inverse
+    field = torch.ones(3, 2, 8, 8)
+    field[1, 0, 2, 3] = math.nan
+    moved = group.act(field, elements(group, torch.float32, batch=3))
+    assert moved.isnan().flatten(2).any(dim=2).tolist() == [[False, False], [True, False], [False, False]]
+
+
+def test_gradients_flow_through_pairs_and_every_quarter_turn() -> None:
+    group = Euclidean()
+    field = torch.randn(5, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    xi = elements(group, batch=5)
+    xi[:, 2] = 0.3 + TURN * torch.tensor([2.0, 1.0, 0.0, 3.0, 1.0], dtype=torch.float64)
+    for step in (group.act, group.inverse):
+        assert torch.autograd.gradcheck(step, (field, xi.requires_grad_()), fast_mode=True)
 
 
 @given(st.floats(-10, 10))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +29,8 @@ from pacefno.symmetry.seams import (
 COARSE = 10.0  # the wavenumber beyond which a first look calls a field rough
 MIDDLE = 16.0  # and a second one
 FINEST = 24  # of the wavenumbers that these two look at: finer ones make the valley of the energy too narrow to start in
-STRAIGHT = 0.02  # radians: a seam that jumps less hardly shows, and the phases of a field that is torn so little are its own
+STRAIGHT = 0.02  # radians: a seam that jumps less hardly shows, and the phases are nearly those of the untorn field
+FAR = 0.004  # where the first step led further, it was not the last
 ANGLES = 33  # of the global start
 RESTART_STEPS = 2
 TOGETHER = 128  # candidate frames that are tried in one batch
@@ -35,27 +38,36 @@ LONGEST_STEP = 0.05
 DIFFERENCE = 1e-3
 
 
+class Fit(NamedTuple):
+    """Frames that were fitted, and what each left: the share of the pulled-back field that is fine, and the phases."""
+
+    xi: Tensor
+    left: Tensor  # (B,), twice the energy
+
+
+Restart = Callable[[Tensor, Tensor], Tensor]  # from the fields and where they were started: another start
+
+
 class SeamFrame(Frame):
     """Find the seams, undo them, and fit by smoothness; the quarter turn is the slice's.
 
     Everything happens on two of the channels, on the full grid: a seam lies between two grid lines, so it cannot be found
-    on another one. The seams tell the position to a hundredth of a cell and the angle to a few thousandths; a step of
-    Gauss-Newton on waves of middle length gains two digits, and refinement, whose energy looks at all waves, the rest.
-    Where the pulled-back field is still rough (more than ``rough`` of its energy is fine), the fit is done again from
-    coarser scales, and at last from every angle: few samples need it.
+    on another one. The seams tell the position to a few hundredths of a cell and the angle to a few thousandths; a step
+    of Gauss-Newton on waves of middle length gains two digits, and refinement, whose energy looks at all waves, the rest.
+    A sample that the first step moved far takes more. Where the fit still leaves more than ``rough`` (the share of
+    the energy that is fine, and the phases), it is done again from coarser scales, and at last from every angle.
     """
 
-    def __init__(self, group: Group, slice: QuarterSlice, *, steps: int = 1, rough: float = 2e-6) -> None:
+    def __init__(self, group: Group, slice: QuarterSlice, *, rough: float = 2e-6) -> None:
         super().__init__()
         self.group = group
         self.slice = slice
-        self.steps = steps
         self.rough = rough
         self.coarse = Smoothness(group, COARSE, order=1, phase_weight=0.3, finest=FINEST)
         self.middle = Smoothness(group, MIDDLE, finest=FINEST)
 
     def known(self, field: Tensor, xi: Tensor) -> Estimate:
-        """The element itself: the search would find it again, to three digits, at the cost of several training steps."""
+        """The element itself: the search would find it again, to four digits, at the cost of several training steps."""
         return Estimate(xi, xi.new_ones(len(xi)))
 
     def energy(self) -> Energy:
@@ -66,19 +78,15 @@ class SeamFrame(Frame):
         check_field(field, dim=2, finite=False)
         ends = torch.stack([field[:, 0], field[:, -1]], dim=1).to(compute_dtype(field.dtype))
         start = self._start(ends)
-        xi, left = self._fit(self.middle, ends, start, self.steps)
+        fit = self._fit(self.middle, ends, start, 1)
+        far = (fit.xi - start).abs().amax(dim=1) > FAR
+        fit = self._improved(fit, ends, fit.xi, far, lambda _, xi: xi)
         for restart in (self._from_coarse_scales, self._from_every_angle):
-            unsure = (left > self.rough).nonzero()[:, 0]
-            if len(unsure) == 0:
-                break
-            some = ends[unsure]
-            again, then = self._fit(self.middle, some, restart(some, start[unsure]), RESTART_STEPS)
-            better = then < left[unsure]
-            xi = xi.index_copy(0, unsure, torch.where(better[:, None], again, xi[unsure]))
-            left = left.index_copy(0, unsure, torch.where(better, then, left[unsure]))
+            fit = self._improved(fit, ends, start, fit.left > self.rough, restart)
+        xi = fit.xi
         untorn, quality = self.slice.read(self.group.inverse(ends[:, :1], xi))
         turned = torch.cat([xi[:, :2], (xi[:, 2] + untorn[:, 2])[:, None]], dim=1)
-        confidence = firm_part(quality) * self.rough / (self.rough + left)
+        confidence = firm_part(quality) * self.rough / (self.rough + fit.left)
         return Estimate(self.group.wrap(turned), confidence)
 
     def _start(self, ends: Tensor) -> Tensor:
@@ -102,7 +110,7 @@ class SeamFrame(Frame):
         return torch.cat([position, torch.zeros_like(position[:, :1])], dim=1)
 
     def _from_coarse_scales(self, ends: Tensor, start: Tensor) -> Tensor:
-        return self._fit(self.coarse, ends, start, RESTART_STEPS)[0]
+        return self._fit(self.coarse, ends, start, RESTART_STEPS).xi
 
     def _from_every_angle(self, ends: Tensor, start: Tensor) -> Tensor:
         """The best of many angles, each with the seam positions that it implies and with the phases' position."""
@@ -115,7 +123,7 @@ class SeamFrame(Frame):
             straight = undo_last_shear(vorticity, y, -torch.tan(theta / 2))
             x = gap_with_jump(straight, 1, torch.sin(theta))
             candidates += [torch.stack([x, y, theta], dim=1), torch.cat([place, theta[:, None]], dim=1)]
-        return self._fit(self.coarse, ends, self._best(ends, candidates), RESTART_STEPS)[0]
+        return self._fit(self.coarse, ends, self._best(ends, candidates), RESTART_STEPS).xi
 
     def _best(self, ends: Tensor, candidates: list[Tensor]) -> Tensor:
         stacked = torch.stack(candidates)  # (candidates, B, 3)
@@ -127,14 +135,24 @@ class SeamFrame(Frame):
         repeated = ends.repeat(len(candidates), 1, 1, 1)
         return energy_of(self.coarse.residual(repeated, candidates.flatten(0, 1))).reshape(len(candidates), len(ends))
 
-    def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """A few steps of Gauss-Newton: the frame and the share of the pulled-back field's energy that is fine, ``(B,)``."""
+    def _fit(self, energy: Smoothness, ends: Tensor, xi: Tensor, steps: int) -> Fit:
+        """A few steps of Gauss-Newton."""
 
         def residual(z: Tensor) -> Tensor:
             return energy.residual(ends, z)
 
         xi, _, left, _ = least_squares(residual, xi, steps, longest=LONGEST_STEP, spacing=DIFFERENCE)
-        return xi, 2 * left
+        return Fit(xi, 2 * left)
+
+    def _improved(self, fit: Fit, ends: Tensor, start: Tensor, some: Tensor, restart: Restart) -> Fit:
+        """Some samples, a mask, fitted again from another start, and the better of both fits."""
+        rows = some.nonzero()[:, 0]
+        if len(rows) == 0:
+            return fit
+        again = self._fit(self.middle, ends[rows], restart(ends[rows], start[rows]), RESTART_STEPS)
+        better = again.left < fit.left[rows]
+        xi = fit.xi.index_copy(0, rows, torch.where(better[:, None], again.xi, fit.xi[rows]))
+        return Fit(xi, fit.left.index_copy(0, rows, torch.where(better, again.left, fit.left[rows])))
 
 
 def _fitted(field: Tensor, axis: int, seam: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pacefno.frames.base import Energy
-from pacefno.grid import spectral_weights, wavenumbers
+from pacefno.grid import FieldError, spectral_weights, wavenumbers
 from pacefno.symmetry import Group
 from pacefno.symmetry.moments import phase_position
 from pacefno.symmetry.seams import high_pass
@@ -28,7 +28,7 @@ class Smoothness(Energy):
     finer than ``1/k0``. The higher the order, the less the field's own waves pull the minimum away from the true frame,
     and the nearer one has to start. A translation leaves all that alone where there is no seam, so the first-mode
     phases, which are zero on the slice, are residuals too. The last channel is the smoothest frame and shows seams best;
-    the first one has the phases.
+    the first one has the phases. Both are scalars: of a vector one would have to pull back more than these.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class Smoothness(Energy):
         phase_weight: float = 0.02,
         finest: int | None = None,
     ) -> None:
+        if getattr(group, "vectors", ()):
+            raise FieldError("the smoothness of a pulled-back field is that of scalar channels: this group turns vectors")
         self.group = group
         self.cutoff = cutoff
         self.order = order
@@ -58,7 +60,7 @@ class Smoothness(Energy):
         lines = torch.fft.rfft(pulled, dim=-1, norm="forward")[..., : finest + 1]
         spectrum = low_rows(torch.fft.fft(lines, dim=-2, norm="forward"), finest)
         weights = low_rows(self._weights(n, m, pulled)[..., : finest + 1], finest)
-        norm = pulled.square().mean(dim=(1, 2)).sqrt().clamp_min(torch.finfo(pulled.dtype).tiny)
+        norm = pulled.square().mean(dim=(1, 2)).clamp_min(torch.finfo(pulled.dtype).tiny).sqrt()
         return torch.view_as_real(spectrum * (weights / norm[:, None, None])).flatten(1)
 
     def _weights(self, n: int, m: int, like: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pacefno.grid import FieldError, compute_dtype
 from pacefno.symmetry.base import Group
-from pacefno.symmetry.motion import move, undo
+from pacefno.symmetry.motion import move
 
 
 def rotation_matrix(theta: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Euclidean(Group):
     def inverse(self, field: Tensor, xi: Tensor) -> Tensor:
         xi = self.check_element(field, xi)
         work = self._turn_vectors(field.to(compute_dtype(field.dtype)), -xi[:, 2])
-        return undo(work, xi).to(field.dtype)
+        return move(work, xi, back=True).to(field.dtype)
 
     def _turn_vectors(self, field: Tensor, theta: Tensor) -> Tensor:
         if not self.vectors:

@@ -7,16 +7,18 @@ one first; :class:`Motion` runs them all in as few transforms as it can.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fft import fft, fft2, ifft, ifft2
+from torch.nn import functional
 
 from pacefno.grid import band_limit, resample, shift_phase
 
-PIECE_ENTRIES = 2**19  # of a field, moved at once on a CPU: two megabytes in float32, which the caches of two cores hold
+PIECE_ENTRIES = 2**18  # of a field, moved at once on a CPU: a megabyte in float32, which the caches of two cores hold
 ALIKE = 64.0  # norms of channels within this factor are of the same size
 
 
@@ -62,7 +64,7 @@ def turn(field: Tensor, count: int) -> Tensor:
 
 
 def turn_each(field: Tensor, quarters: Tensor) -> Tensor:
-    """Each sample by its own number of quarter turns, ``(B,)``."""
+    """Rotate each sample by its own number of quarter turns, ``(B,)``."""
     return torch.stack([turn(sample, count) for sample, count in zip(field, quarters.tolist(), strict=True)])
 
 
@@ -92,10 +94,6 @@ def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
     return quarters.long().remainder(4), theta - quarters * (math.pi / 2)
 
 
-Rows = slice | list[int]
-Step = Callable[[Rows, Tensor, int], Tensor]
-
-
 class Motion(NamedTuple):
     """Three shears and a shift of each sample, each of them a phase.
 
@@ -115,15 +113,15 @@ class Motion(NamedTuple):
     def of(cls, shift: Tensor, theta: Tensor, grid: Sequence[int]) -> Motion:
         n, m = grid
         slide, lift = shear_distance(m, -torch.tan(theta / 2)), shear_distance(n, torch.sin(theta))
-        first, middle = line_phase(n, slide, 0), line_phase(m, _mirrored(lift[..., None])[..., 0], 1)
+        first, middle = line_phase(n, slide, 0), line_phase(m, lift.flip(1).roll(1, 1), 1)
         return cls(first, middle, first * line_phase(n, shift[:, :1], 0), line_phase(m, shift[:, 1:], 1))
 
-    def rows(self, some: Rows) -> Motion:
-        return Motion(*(phase[some] for phase in self))
+    def rows(self, start: int, end: int) -> Motion:
+        return Motion(*(phase[start:end] for phase in self))
 
     def after_turns(self, values: Tensor, quarters: int) -> Tensor:
         """The moves in order, after quarter turns."""
-        lines = enter(values, quarters) * self.first
+        lines = to_lines(values, quarters) * self.first
         lines = ifft2(fft2(lines) * self.middle) * self.last
         return ifft2(fft(lines, dim=-1) * self.rise)
 
@@ -131,60 +129,56 @@ class Motion(NamedTuple):
         """The moves in reverse order, then quarter turns back. The opposite moves in this order undo a motion exactly."""
         lines = ifft(fft2(values) * self.rise, dim=-1) * self.last
         lines = ifft2(fft2(lines) * self.middle) * self.first
-        return leave(lines, quarters)
+        return from_lines(lines, quarters)
 
 
-def move(field: Tensor, xi: Tensor) -> Tensor:
-    """Each sample ``(C, n, m)`` turned by its angle, then shifted; ``xi`` is ``(B, 3)``."""
+def move(field: Tensor, xi: Tensor, *, back: bool = False) -> Tensor:
+    """Turn each sample ``(C, n, m)`` by its angle, then shift it, ``xi`` being ``(B, 3)``; or undo exactly this."""
+    shift = xi[:, :2]
     quarters, rest = split_angle(xi[:, 2])
-    motion = Motion.of(xi[:, :2], rest, field.shape[-2:])
-
-    def step(some: Rows, values: Tensor, count: int) -> Tensor:
-        return motion.rows(some).after_turns(values, count)
-
-    if is_square(field):
-        return each(field, quarters, step)
-    return each(turn_each(field, quarters), torch.zeros_like(quarters), step)
+    if field.shape[-2] == field.shape[-1]:
+        return _move(field, shift, rest, quarters, back)
+    none = torch.zeros_like(quarters)
+    if back:
+        return turn_each(_move(field, shift, rest, none, back), -quarters)
+    return _move(turn_each(field, quarters), shift, rest, none, back)
 
 
-def undo(field: Tensor, xi: Tensor) -> Tensor:
-    """What :func:`move` did to each sample undone, to round-off."""
-    quarters, rest = split_angle(xi[:, 2])
-    opposite = Motion.of(-xi[:, :2], -rest, field.shape[-2:])
-
-    def step(some: Rows, values: Tensor, count: int) -> Tensor:
-        return opposite.rows(some).before_turns(values, count)
-
-    if is_square(field):
-        return each(field, quarters, step)
-    return turn_each(each(field, torch.zeros_like(quarters), step), -quarters)
-
-
-def is_square(field: Tensor) -> bool:
-    return field.shape[-2] == field.shape[-1]
-
-
-def each(field: Tensor, quarters: Tensor, step: Step) -> Tensor:
-    """Take a step with samples that turn alike together, on a CPU with as many as the caches hold."""
-    scale = unlike_scales(field)
-    field = field if scale is None else field / scale
+def _move(field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bool) -> Tensor:
+    """Samples that turn alike go together, on a CPU as many as the caches hold; those that fill them alone stay in order."""
+    counts = quarters.tolist()
     longest = max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
-    half = (field.shape[1] + 1) // 2
-    moved = torch.empty_like(field)
-    for count, some in pieces(quarters.tolist(), longest):
-        values = step(some, paired(field[some]), count)
-        moved[some, :half], moved[some, half:] = values.real, values.imag[:, : field.shape[1] // 2]
-    return moved if scale is None else moved * scale
+    if longest > 1 and counts != sorted(counts):
+        order = quarters.argsort()
+        return _move(field[order], shift[order], rest[order], quarters[order], back)[order.argsort()]
+    sign, step = (-1, Motion.before_turns) if back else (1, Motion.after_turns)
+    motion = Motion.of(sign * shift, sign * rest, field.shape[-2:])
+    runs = [(count, size) for count, run in groupby(counts) for size in cut(len(list(run)), longest)]
+    sizes = [size for _, size in runs]
+    ends = list(accumulate(sizes))
+    pair = alike(field)
+    pieces = zip(torch.split(field, sizes), ends, runs, strict=True)
+    moved = (step(motion.rows(end - size, end), to_complex(piece, pair), count) for piece, end, (count, size) in pieces)
+    if torch.is_grad_enabled() and (field.requires_grad or shift.requires_grad or rest.requires_grad):
+        return torch.cat([to_real(values, field.shape[1]) for values in moved])
+    return written(moved, torch.empty_like(field, memory_format=torch.contiguous_format))
 
 
-def pieces(labels: list[int], longest: int) -> Iterator[tuple[int, Rows]]:
-    """Each label with places where it stands, at most so many at a time; places in a row as a slice, which copies nothing."""
-    for label in sorted(set(labels)):
-        places = [place for place, other in enumerate(labels) if other == label]
-        for i in range(0, len(places), longest):
-            some = places[i : i + longest]
-            in_a_row = some[-1] - some[0] == len(some) - 1
-            yield label, slice(some[0], some[-1] + 1) if in_a_row else some
+def written(pieces: Iterable[Tensor], into: Tensor) -> Tensor:
+    """The real channels of some samples after the other: a pass less over memory than to join them, but no way back for
+    derivatives, which would copy the whole for each piece."""
+    start = 0
+    for values in pieces:
+        rows, half = slice(start, start + len(values)), values.shape[1]
+        into[rows, :half] = values.real
+        into[rows, half:] = values.imag[:, : into.shape[1] - half]
+        start = rows.stop
+    return into
+
+
+def cut(length: int, longest: int) -> list[int]:
+    """A length as parts of at most ``longest``."""
+    return [min(longest, length - start) for start in range(0, length, longest)]
 
 
 def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
@@ -193,7 +187,7 @@ def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
     return phase.transpose(-1, -2).contiguous() if axis == 0 else phase
 
 
-def enter(values: Tensor, count: int) -> Tensor:
+def to_lines(values: Tensor, count: int) -> Tensor:
     """Quarter turns and the transform along x, ``F_x Q^count``, of a square grid: from ``(x, y)`` to ``(k_x, y)``.
 
     A quarter turn is a transposition and a mirror, and a mirror is a transform of the other sign: ``F M = n F^-1``.
@@ -207,8 +201,8 @@ def enter(values: Tensor, count: int) -> Tensor:
     return fft(_mirrored(values).transpose(-2, -1), dim=-2).contiguous()
 
 
-def leave(lines: Tensor, count: int) -> Tensor:
-    """What undoes :func:`enter`."""
+def from_lines(lines: Tensor, count: int) -> Tensor:
+    """What undoes :func:`to_lines`."""
     if count == 0:
         return ifft2(fft(lines, dim=-1))
     if count == 2:
@@ -218,24 +212,25 @@ def leave(lines: Tensor, count: int) -> Tensor:
     return _mirrored(ifft(lines, dim=-2).transpose(-2, -1))
 
 
-def paired(field: Tensor) -> Tensor:
-    """Two real channels as one complex one: a motion is real, so it moves both parts alike, in half the time."""
-    half = (field.shape[1] + 1) // 2
-    first, second = field[:, :half], field[:, half:]
-    if first.shape != second.shape:
-        second = torch.cat([second, torch.zeros_like(field[:, :1])], dim=1)
-    return torch.complex(first, second)
+def alike(field: Tensor) -> bool:
+    """Whether the channels of each sample are of one size, so that the rounding of none drowns another it is paired with.
 
-
-def unlike_scales(field: Tensor) -> Tensor | None:
-    """Powers of two near the norms of the channels, ``(B, C, 1, 1)``, or None if all channels of a sample are alike.
-
-    The rounding of a large channel (a pressure) would drown a small one (a velocity) that is paired with it.
+    A pressure and a velocity are not, nor a channel of zeros or one that is not finite. The same can happen to gradients
+    that differ more than the fields do; they are not looked at.
     """
-    norm = torch.linalg.vector_norm(field.detach().flatten(2), dim=2)[..., None, None]
-    if not bool((norm * ALIKE < norm.amax(dim=1, keepdim=True)).any()):
-        return None
-    exponent = norm.log2().round()
-    smallest = torch.where(exponent.isfinite(), exponent, math.inf).amin(dim=1, keepdim=True)
-    exponent = torch.where(exponent.isfinite(), exponent, smallest)  # a channel of zeros is as small as the smallest
-    return torch.where(exponent.isfinite(), exponent, 0.0).exp2()
+    norm = torch.linalg.vector_norm(field.detach().flatten(2), dim=2)
+    low, high = norm.amin(dim=1), norm.amax(dim=1)
+    return bool(((low * ALIKE >= high) & (low > 0) & high.isfinite()).all())
+
+
+def to_complex(field: Tensor, pair: bool) -> Tensor:
+    """Two real channels as one complex one, if so wished: a motion is real, so it moves both parts alike, in half the time."""
+    half = (field.shape[1] + 1) // 2 if pair else field.shape[1]
+    first, second = field[:, :half], field[:, half:]
+    missing = half - second.shape[1]
+    return torch.complex(first, functional.pad(second, (0, 0, 0, 0, 0, missing)) if missing else second)
+
+
+def to_real(values: Tensor, channels: int) -> Tensor:
+    """The real channels again, of which there were so many."""
+    return torch.cat([values.real, values.imag[:, : channels - values.shape[1]]], dim=1)

@@ -50,8 +50,8 @@ def gap_gain(modes: Tensor, jumps: Tensor) -> Tensor:
 def seam_residual(modes: Tensor, position: Tensor, jump: Tensor, cutoff: float, order: int = 1) -> Tensor:
     """What is rough across the lines once the seam at ``position`` ``(B,)`` has been moved to 0 and its shear undone.
 
-    ``modes`` are those of :func:`line_modes`, transformed across the lines too; ``jump`` is ``(B, S)``, and so is the first
-    part of the result ``(B, S, K, lines)``, which is relative to the norm of the modes: zero where the seam has gone.
+    ``modes`` are those of :func:`line_modes`, transformed across the lines too; ``jump`` is ``(B, S)`` or ``(1, S)``. The
+    result, ``(B, S, K, lines)``, is relative to the norm of the modes: zero where the seam has gone.
     """
     lines = modes.shape[-1]
     across = frequencies(lines, dtype=position.dtype, device=position.device)
