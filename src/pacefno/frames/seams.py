@@ -54,7 +54,7 @@ class SeamFrame(Frame):
     Everything happens on two of the channels, on the full grid: a seam lies between two grid lines, so it cannot be found
     on another one. The seams tell the position to a few hundredths of a cell and the angle to a few thousandths; a step
     of Gauss-Newton on waves of middle length gains two digits, and refinement, whose energy looks at all waves, the rest.
-    A sample that the first step moved far takes more. Where the fit still leaves more than ``rough`` (the share of
+    A sample that the first step moved far takes a second. Where the fit still leaves more than ``rough`` (the share of
     the energy that is fine, and the phases), it is done again from coarser scales, and at last from every angle.
     """
 
@@ -80,7 +80,7 @@ class SeamFrame(Frame):
         start = self._start(ends)
         fit = self._fit(self.middle, ends, start, 1)
         far = (fit.xi - start).abs().amax(dim=1) > FAR
-        fit = self._improved(fit, ends, fit.xi, far, lambda _, xi: xi)
+        fit = self._improved(fit, ends, fit.xi, far, lambda _, xi: xi, steps=1)
         for restart in (self._from_coarse_scales, self._from_every_angle):
             fit = self._improved(fit, ends, start, fit.left > self.rough, restart)
         xi = fit.xi
@@ -144,12 +144,14 @@ class SeamFrame(Frame):
         xi, _, left, _ = least_squares(residual, xi, steps, longest=LONGEST_STEP, spacing=DIFFERENCE)
         return Fit(xi, 2 * left)
 
-    def _improved(self, fit: Fit, ends: Tensor, start: Tensor, some: Tensor, restart: Restart) -> Fit:
+    def _improved(
+        self, fit: Fit, ends: Tensor, start: Tensor, some: Tensor, restart: Restart, steps: int = RESTART_STEPS
+    ) -> Fit:
         """Some samples, a mask, fitted again from another start, and the better of both fits."""
         rows = some.nonzero()[:, 0]
         if len(rows) == 0:
             return fit
-        again = self._fit(self.middle, ends[rows], restart(ends[rows], start[rows]), RESTART_STEPS)
+        again = self._fit(self.middle, ends[rows], restart(ends[rows], start[rows]), steps)
         better = again.left < fit.left[rows]
         xi = fit.xi.index_copy(0, rows, torch.where(better[:, None], again.xi, fit.xi[rows]))
         return Fit(xi, fit.left.index_copy(0, rows, torch.where(better, again.left, fit.left[rows])))
@@ -161,7 +163,7 @@ def _fitted(field: Tensor, axis: int, seam: Tensor) -> Tensor:
     Roughness of the first order leads there from afar, that of the second, at finer scales, feels less of the field itself.
     """
     modes = torch.fft.fft(line_modes(field, axis, LINE_MODES), dim=-1)
-    for cutoff, order, steps in ((COARSE, 1, 3), (MIDDLE, 2, 2)):
+    for cutoff, order, steps in ((COARSE, 1, 2), (MIDDLE, 2, 2)):
 
         def residual(z: Tensor, cutoff: float = cutoff, order: int = order) -> Tensor:
             return torch.view_as_real(seam_residual(modes, z[:, 0], z[:, 1:], cutoff, order)).flatten(1)
