@@ -157,6 +157,15 @@ def test_refinement_by_smoothness_reaches_the_floor_and_never_goes_up(dtype: tor
     assert float(after.median()) < 0.02 * float(before.median())
 
 
+def test_refinement_stops_where_its_steps_are_round_off_though_the_energy_is_not() -> None:
+    field = on_slice(64, 12, torch.float32)
+    xi = random_elements(GROUP, 12, 7).float()
+    moved = GROUP.act(field, xi)
+    few, many = (GaussNewton(steps=steps)(Smoothness(GROUP), moved, xi) for steps in (6, 40))
+    assert few.evaluations == many.evaluations < 1 + 6 * 4
+    assert float(many.energy_after.min()) > GaussNewton(steps=0)(Smoothness(GROUP), moved, xi).energy_before.min() / 2
+
+
 def test_an_energy_without_fine_waves_is_the_rest_of_the_whole_one(dtype: torch.dtype) -> None:
     torn = GROUP.inverse(on_slice(48, 4, dtype), random_elements(GROUP, 4, 3).to(dtype))[:, -1]
     whole, all_waves = (Smoothness(GROUP, finest=finest).roughness(torn) for finest in (None, 24))

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from pacefno.frames.base import Energy
 
+ROUND_OFFS = 8  # of a coordinate of order one: a smaller step changes nothing that can be seen
+
 
 class Refinement(NamedTuple):
     """The best frame of each sample and what it cost to find."""
@@ -50,8 +52,8 @@ def _nothing_to_do(xi: Tensor) -> Refinement:
 class GaussNewton(Refiner):
     """Damped Gauss-Newton (Levenberg-Marquardt), batched: each sample has its own damping and keeps its best frame.
 
-    Samples whose energy is below ``tolerance`` are done; when all are, nothing more is computed. So a frame that is
-    consistent already (any exactly equivariant one) costs one evaluation.
+    Samples whose energy is below ``tolerance`` are done, and those whose last step was round-off; when all are, nothing
+    more is computed. So a frame that is consistent already (any exactly equivariant one) costs one evaluation.
     """
 
     steps: int = 4
@@ -103,9 +105,10 @@ def least_squares(
     best = start = energy_of(now)
     tolerance = tolerance if tolerance is not None else (1e2 * torch.finfo(now.dtype).eps) ** 2
     weight = now.new_full((len(x),), damping)
+    moving = torch.ones(len(x), dtype=torch.bool, device=x.device)
     evaluations = 1
     for _ in range(steps):
-        open_ = best > tolerance  # a finished sample rests: its result must not depend on its batch mates
+        open_ = moving & (best > tolerance)  # a finished sample rests: its result must not depend on its batch mates
         if not bool(open_.any()):
             break
         step = _step(now, _jacobian(residual, x, now, spacing), weight).to(x.dtype)
@@ -117,6 +120,7 @@ def least_squares(
         now = torch.where(better[:, None], then, now)
         best = energy_of(now)
         weight = torch.where(better, weight / 10, weight * 10)
+        moving = moving & (step.abs().amax(dim=1) > ROUND_OFFS * torch.finfo(x.dtype).eps)
     return x, start, best, evaluations
 
 
