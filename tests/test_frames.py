@@ -429,3 +429,12 @@ def test_the_literal_encoder_follows_only_what_it_saw() -> None:
     frame = build("cnn", group, torch.float32, perturbed=False)
     assert isinstance(frame, CNNFrame)
     assert equivariance_defect(frame, fields_for(group, (32, 32), torch.float32), random_elements(group, 4, 0).float()) > 0.02
+
+
+def test_a_frame_of_many_channels_moves_the_parts_of_a_vector_together() -> None:
+    """Of many scalar frames the first and the last are enough; of a vector field all channels turn with each other."""
+    group = Euclidean(vectors=((0, 1), (2, 3), (4, 5)))
+    field = torch.randn(2, 6, 16, 16, generator=torch.Generator().manual_seed(0))
+    frame = EquivariantFrame(group, 6)
+    assert frame.seen == list(range(6)) and EquivariantFrame(Euclidean(), 6).seen == [0, 5]
+    assert bool(frame(field).xi.isfinite().all())

@@ -90,7 +90,8 @@ class EquivariantFrame(Frame):
         self.aligned = aligned
         self.start = analytic_frame(group, slice) if aligned else KinematicFrame(group)
         # Pulling a channel back costs as much as operating on it: of many frames the first and the last are enough.
-        self.seen = list(range(channels)) if channels <= MANY or not aligned else [0, channels - 1]
+        all_of_them = channels <= MANY or not aligned or group.vectors
+        self.seen = list(range(channels)) if all_of_them else [0, channels - 1]
         self.points = points or (64 if group.dim == 1 else 32)
         self.network = DensityNetwork(group.dim, len(self.seen), width, depth, maps=group.spatial)
         if aligned:

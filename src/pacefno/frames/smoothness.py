@@ -40,7 +40,7 @@ class Smoothness(Energy):
         phase_weight: float = 0.02,
         finest: int | None = None,
     ) -> None:
-        if getattr(group, "vectors", ()):
+        if group.vectors:
             raise FieldError("the smoothness of a pulled-back field is that of scalar channels: this group turns vectors")
         self.group = group
         self.cutoff = cutoff

@@ -82,6 +82,7 @@ class Group(Coordinates):
 
     dim: int
     spatial: int  # how many leading coordinates a frame must find; the rest is measured from the field
+    vectors: tuple[tuple[int, int], ...] = ()  # pairs of channels that turn with the frame and cannot be moved apart
 
     @abstractmethod
     def act(self, field: Tensor, xi: Tensor) -> Tensor:

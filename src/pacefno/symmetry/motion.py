@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -153,12 +153,10 @@ def _move(field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bo
         return _move(field[order], shift[order], rest[order], quarters[order], back)[order.argsort()]
     sign, step = (-1, Motion.before_turns) if back else (1, Motion.after_turns)
     motion = Motion.of(sign * shift, sign * rest, field.shape[-2:])
-    runs = [(count, size) for count, run in groupby(counts) for size in cut(len(list(run)), longest)]
-    sizes = [size for _, size in runs]
-    ends = list(accumulate(sizes))
+    runs = runs_of(counts, longest)
+    pieces = zip(torch.split(field, [end - start for _, start, end in runs]), runs, strict=True)
     pair = alike(field)
-    pieces = zip(torch.split(field, sizes), ends, runs, strict=True)
-    moved = (step(motion.rows(end - size, end), to_complex(piece, pair), count) for piece, end, (count, size) in pieces)
+    moved = (step(motion.rows(start, end), to_complex(piece, pair), count) for piece, (count, start, end) in pieces)
     if torch.is_grad_enabled() and (field.requires_grad or shift.requires_grad or rest.requires_grad):
         return torch.cat([to_real(values, field.shape[1]) for values in moved])
     return written(moved, torch.empty_like(field, memory_format=torch.contiguous_format))
@@ -176,9 +174,14 @@ def written(pieces: Iterable[Tensor], into: Tensor) -> Tensor:
     return into
 
 
-def cut(length: int, longest: int) -> list[int]:
-    """A length as parts of at most ``longest``."""
-    return [min(longest, length - start) for start in range(0, length, longest)]
+def runs_of(counts: list[int], longest: int) -> list[tuple[int, int, int]]:
+    """Stretches of one count, as count, start and end, none of them longer than ``longest``."""
+    runs, start = [], 0
+    for count, run in groupby(counts):
+        end = start + len(list(run))
+        runs += [(count, at, min(at + longest, end)) for at in range(start, end, longest)]
+        start = end
+    return runs
 
 
 def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
