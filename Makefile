@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check lint types bench problems tables clean
+.PHONY: help demo test check lint types bench wheel problems tables clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -15,6 +15,18 @@ demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them 
 
 test: $(STAMP) lint types  ## everything that CI runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and use it there
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheel .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/python ../../tests/use_the_core.py
+	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(ls build/wheel/*.whl)[paper]"
+	cd build/wheel && venv/bin/pacefno bench burgers1d_smooth --preset smoke --models fno,pace --seeds 42
 
 check: $(STAMP) lint types  ## the same without the slow tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -50,6 +62,7 @@ clean:  ## remove the environment and everything generated
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pacefno needs Python 3.11 or newer, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing torch and the rest into $(VENV) (about two minutes)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

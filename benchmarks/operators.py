@@ -2,11 +2,12 @@
 
     python benchmarks/operators.py [--threads 2] [--rounds 7]
 
-The contestants take turns within each round, so that a disturbance of the machine hits all of them; the best and the
-median over the rounds are printed. neuraloperator runs twice: as close to this network as its options allow (its
-lifting has one layer more), and with its defaults (an MLP in every block, coordinates as channels). Absolute times
-depend on the machine and on its memory allocator (with glibc, try ``MALLOC_TRIM_THRESHOLD_=8000000000
-MALLOC_MMAP_MAX_=0`` in front of the command): quote the ratios.
+The contestants take turns within each round, so that a disturbance of the machine hits all of them;
+the best and the median over the rounds are printed. neuraloperator runs twice: as close to this
+network as its options allow (its lifting has one layer more), and with its defaults (an MLP in
+every block, coordinates as channels). Absolute times depend on the machine and on its memory
+allocator (with glibc, try ``MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_MAX_=0`` in front of the
+command): quote the ratios.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ from torch import Tensor, nn
 from pacefno.operators import FNO
 
 BATCH = 20
-SIZES = [(1, 1024, 64, 20), (1, 256, 64, 20), (2, 64, 32, 12), (2, 32, 32, 12)]  # dim, points per axis, width, modes
+# Dim, points per axis, width, modes
+SIZES = [(1, 1024, 64, 20), (1, 256, 64, 20), (2, 64, 32, 12), (2, 32, 32, 12)]
 CONVOLUTION: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
 
 class ClassicSpectral(nn.Module):
-    """Channels first, complex weights, full FFT, the corners ``0 .. m-1`` and ``-m .. -1`` of the spectrum."""
+    """Channels first, complex weights, full FFT, the corners ``0 .. m-1`` and ``-m .. -1`` of the
+    spectrum.
+    """
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
         self.dim, self.modes = dim, modes
         shape = (width, width, *(modes,) * dim)
         self.corners = nn.ParameterList(
-            nn.Parameter(torch.rand(*shape, dtype=torch.cfloat) / width**2) for _ in range(2 ** (dim - 1))
+            nn.Parameter(torch.rand(*shape, dtype=torch.cfloat) / width**2)
+            for _ in range(2 ** (dim - 1))
         )
 
     def forward(self, v: Tensor) -> Tensor:
@@ -47,7 +52,9 @@ class ClassicSpectral(nn.Module):
             out[..., :m] = torch.einsum("bix,iox->box", spectrum[..., :m], self.corners[0])
         else:
             for rows, weight in zip((slice(0, m), slice(-m, None)), self.corners, strict=True):
-                out[:, :, rows, :m] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, rows, :m], weight)
+                out[:, :, rows, :m] = torch.einsum(
+                    "bixy,ioxy->boxy", spectrum[:, :, rows, :m], weight
+                )
         field: Tensor = torch.fft.irfftn(out, s=v.shape[2:], dim=axes)
         return field
 
@@ -73,7 +80,10 @@ class ClassicFNO(nn.Module):
 
 
 def contestants(dim: int, width: int, modes: int) -> dict[str, nn.Module]:
-    models: dict[str, nn.Module] = {"pacefno": FNO(dim, 1, 1, width, modes), "classic": ClassicFNO(dim, width, modes)}
+    models: dict[str, nn.Module] = {
+        "pacefno": FNO(dim, 1, 1, width, modes),
+        "classic": ClassicFNO(dim, width, modes),
+    }
     if importlib.util.find_spec("neuralop"):
         from neuralop.models import FNO as Peer
 
@@ -122,10 +132,16 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    print(f"one training step, batch {BATCH}, float32, {options.threads} threads, best / median of {options.rounds}")
+    print(
+        f"one training step, batch {BATCH}, float32, {options.threads} threads, best / median of "
+        f"{options.rounds}"
+    )
     for dim, n, width, modes in SIZES:
         field, target = torch.randn(2, BATCH, 1, *(n,) * dim)
-        steps = {name: training_step(model, field, target) for name, model in contestants(dim, width, modes).items()}
+        steps = {
+            name: training_step(model, field, target)
+            for name, model in contestants(dim, width, modes).items()
+        }
         times = interleaved(steps, options.rounds)
         best, median = min(times["pacefno"]), statistics.median(times["pacefno"])
         print(f"{dim}-D, {n}{'' if dim == 1 else f'^{dim}'} points, width {width}, {modes} modes")

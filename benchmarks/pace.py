@@ -2,10 +2,11 @@
 
     python benchmarks/pace.py [--threads 2] [--rounds 9] [--clock cpu]
 
-Everything that is compared takes turns within each round, so that a disturbance of the machine hits all of it, and the
-best of the rounds counts. Refinement is measured twice: with the default frame, which is consistent already and costs one
-more look, and with the free frame, which leaves something to improve. On a machine that others use, count processor
-seconds of one thread (``--threads 1 --clock cpu``). Exits with 1 if a bar is missed.
+Everything that is compared takes turns within each round, so that a disturbance of the machine hits
+all of it, and the best of the rounds counts. Refinement is measured twice: with the default frame,
+which is consistent already and costs one more look, and with the free frame, which leaves something
+to improve. On a machine that others use, count processor seconds of one thread (``--threads 1
+--clock cpu``). Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pacefno.equations import PROBLEMS, Problem
-from pacefno.equations.integrator import solve
-from pacefno.frames import FRAMES
+from pacefno.data.recipe import PairRecipe
+from pacefno.fields import Field
 from pacefno.losses import Weights, objective
 from pacefno.metrics import random_elements
 from pacefno.operators import FNO
 from pacefno.pace import PACE
+from pacefno.paper.benchmarks import benchmark_named
+from pacefno.pde import solve
+from pacefno.train.objective import build_frame
 
 BATCH = 20
 TRAINING_BAR = 1.3
@@ -64,13 +67,16 @@ SIZES = [
 ]
 
 
-def fields(problem: Problem, grid: tuple[int, ...]) -> Tensor:
-    """Moved initial states of the problem on a grid, float32."""
-    states = torch.stack([problem.initial_state(0, "benchmark", i)[0] for i in range(BATCH)])
-    if problem.frames_in > 1:
-        states = solve(problem.equation, states.float(), problem.times[: problem.frames_in], problem.step).flatten(1, 2)
-    every = tuple(slice(None, None, n // m) for n, m in zip(problem.grid, grid, strict=True))
-    moved = problem.group.act(states, random_elements(problem.group, BATCH, 0).to(states.dtype))
+def fields(recipe: PairRecipe, grid: tuple[int, ...]) -> Tensor:
+    """Moved inputs of a benchmark on a grid, float32."""
+    states = torch.stack([recipe.initial_state(0, "benchmark", i)[0] for i in range(BATCH)])
+    given = recipe.task.input
+    if given.snapshots > 1:
+        times = [time * given.step for time in given.times]
+        states = solve(recipe.equation, states.float(), times, recipe.step).flatten(1, 2)
+    every = tuple(slice(None, None, n // m) for n, m in zip(recipe.grid, grid, strict=True))
+    elements = random_elements(recipe.task.group, BATCH, 0)
+    moved = recipe.task.group.act(Field(states, given), elements).values
     return moved[(slice(None), slice(None), *every)].float().contiguous()
 
 
@@ -87,28 +93,42 @@ def best_times(works: dict[str, Work], rounds: int, clock: Callable[[], float]) 
     return best
 
 
-def operator_for(problem: Problem, size: Size) -> FNO:
-    channels = problem.in_channels
-    return FNO(problem.dim, channels, problem.out_channels, size.width, size.modes, positions="grid")
+def operator_for(recipe: PairRecipe, size: Size) -> FNO:
+    given, predicted = recipe.task.input, recipe.task.output
+    return FNO(given.dim, given.size, predicted.size, size.width, size.modes, positions="grid")
 
 
-def pace_for(problem: Problem, size: Size, frame: str) -> PACE:
-    estimator = FRAMES[frame](problem.group, problem.in_channels, problem.slice)
-    return PACE(operator_for(problem, size), problem.group, estimator, problem.horizon)
+FRAMES = {
+    "analytic": {"name": "analytic"},
+    "equivariant": {"name": "equivariant"},
+    "free": {"name": "equivariant", "aligned": False},
+}
 
 
-def training_step(model: nn.Module, problem: Problem, field: Tensor) -> Work:
-    """One update with relative L2; a PACE model also pays for its frame terms, as in the training loop."""
+def pace_for(recipe: PairRecipe, size: Size, name: str) -> PACE:
+    task = recipe.task
+    turns = name == "free" and task.group.spatial > task.dim
+    frame = build_frame({"name": "turning"} if turns else FRAMES[name], task)
+    operator = operator_for(recipe, size)
+    return PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
+
+
+def training_step(model: nn.Module, recipe: PairRecipe, field: Tensor) -> Work:
+    """One update with relative L2; PACE also pays for its frame terms, as in the training loop."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    target = field.roll(3, -1)[:, -1:].repeat(1, problem.out_channels, *[1] * problem.dim)
-    xi_0 = random_elements(problem.group, BATCH, 0).float()
-    xi_T = problem.group.transport(xi_0, problem.horizon)
+    task = recipe.task
+    target = field.roll(3, -1)[:, -1:].repeat(1, task.output.size, *[1] * task.dim)
+    xi = random_elements(task.group, BATCH, 0)
     weights = Weights(equivariance=0.1, anchor=0.1) if isinstance(model, PACE) else Weights()
 
     def step() -> None:
-        estimated = model.frame.known(field, xi_0).xi if isinstance(model, PACE) else field.new_zeros(BATCH, 0)
-        prediction = model.at(field, estimated) if isinstance(model, PACE) else model(field)
-        loss, _ = objective(problem.group, prediction, target, estimated, xi_0, xi_T, weights)
+        estimated = None
+        if isinstance(model, PACE):
+            prediction, frame = model.predict(field, hint=xi)
+            estimated = frame.xi
+        else:
+            prediction = model(field)
+        loss, _ = objective(task.group, task.output, prediction, target, estimated, xi, weights)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
@@ -120,40 +140,62 @@ def refined_prediction(model: PACE, field: Tensor) -> Tensor:
     return model.at(field, model.refine(field).xi)
 
 
-def inference_rows(problem: Problem, size: Size, rounds: int, clock: Callable[[], float]) -> list[Row]:
-    field = fields(problem, problem.grid)
-    bare = operator_for(problem, size).eval()
-    models = {frame: pace_for(problem, size, frame).eval() for frame in ("analytic", "equivariant", "equivariant-free")}
+def inference_rows(
+    recipe: PairRecipe, size: Size, rounds: int, clock: Callable[[], float]
+) -> list[Row]:
+    field = fields(recipe, recipe.grid)
+    bare = operator_for(recipe, size).eval()
+    models = {frame: pace_for(recipe, size, frame).eval() for frame in FRAMES}
     works: dict[str, Work] = {"bare": lambda: bare(field)}
     works |= {frame: partial(model, field) for frame, model in models.items()}
-    works |= {f"{frame} refined": partial(refined_prediction, model, field) for frame, model in models.items()}
+    works |= {
+        f"{frame} refined": partial(refined_prediction, model, field)
+        for frame, model in models.items()
+    }
     with torch.inference_mode():
         best = best_times(works, rounds, clock)
-    grid = "x".join(map(str, problem.grid))
+    grid = "x".join(map(str, recipe.grid))
     rows = [
-        Row(f"inference {grid}, {frame} frame / bare FNO", best["bare"], best[frame], size.inference)
+        Row(
+            f"inference {grid}, {frame} frame / bare FNO", best["bare"], best[frame], size.inference
+        )
         for frame in ("analytic", "equivariant")
     ]
     return rows + [
-        Row(f"refinement {grid}, {frame} frame / one-shot", best[frame], best[f"{frame} refined"], size.refinement)
+        Row(
+            f"refinement {grid}, {frame} frame / one-shot",
+            best[frame],
+            best[f"{frame} refined"],
+            size.refinement,
+        )
         for frame in models
     ]
 
 
-def training_rows(problem: Problem, size: Size, rounds: int, clock: Callable[[], float]) -> list[Row]:
-    field = fields(problem, problem.id_grid)
-    works = {"bare": training_step(operator_for(problem, size), problem, field)}
+def training_rows(
+    recipe: PairRecipe, size: Size, rounds: int, clock: Callable[[], float]
+) -> list[Row]:
+    points = recipe.id_grid("standard")
+    field = fields(recipe, points)
+    works = {"bare": training_step(operator_for(recipe, size), recipe, field)}
     frames = ("analytic", "equivariant")
-    works |= {frame: training_step(pace_for(problem, size, frame), problem, field) for frame in frames}
+    works |= {
+        frame: training_step(pace_for(recipe, size, frame), recipe, field) for frame in frames
+    }
     best = best_times(works, rounds, clock)
-    grid = "x".join(map(str, problem.id_grid))
-    return [Row(f"training {grid}, {frame} frame / FNO step", best["bare"], best[frame], TRAINING_BAR) for frame in frames]
+    grid = "x".join(map(str, points))
+    return [
+        Row(f"training {grid}, {frame} frame / FNO step", best["bare"], best[frame], TRAINING_BAR)
+        for frame in frames
+    ]
 
 
 def print_row(problem: str, row: Row) -> None:
     verdict = "ok" if row.ratio <= row.bar else "MISSED"
     times = f"{1e3 * row.base:9.1f}{1e3 * row.mine:9.1f}"
-    print(f"{problem:23s}{row.what:57s}{times}{row.ratio:8.2f}{row.bar:7.1f}  {verdict}", flush=True)
+    print(
+        f"{problem:23s}{row.what:57s}{times}{row.ratio:8.2f}{row.bar:7.1f}  {verdict}", flush=True
+    )
 
 
 def main() -> int:
@@ -166,15 +208,17 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     print(
-        f"batch {BATCH}, float32, {options.threads} threads, best of {options.rounds} interleaved rounds, {options.clock} clock"
+        f"batch {BATCH}, float32, {options.threads} threads, best of {options.rounds} interleaved "
+        f"rounds, {options.clock} clock"
     )
     print(f"{'problem':23s}{'comparison':57s}{'base ms':>9s}{'ms':>9s}{'ratio':>8s}{'bar':>7s}")
     missed = 0
     wanted = [name for name in options.problems.split(",") if name]
     for size in [size for size in SIZES if not wanted or size.problem in wanted]:
-        problem = PROBLEMS[size.problem]
+        recipe = benchmark_named(size.problem).recipe
+        assert isinstance(recipe, PairRecipe)
         for measure in (inference_rows, training_rows):
-            for row in measure(problem, size, options.rounds, CLOCKS[options.clock]):
+            for row in measure(recipe, size, options.rounds, CLOCKS[options.clock]):
                 print_row(size.problem, row)
                 missed += row.ratio > row.bar
     if missed:

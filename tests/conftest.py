@@ -1,7 +1,8 @@
-"""Shared by all tests: both precisions with what round-off allows in each, and property tests that repeat exactly."""
+"""Shared by all tests: both precisions with what round-off allows, and small datasets and runs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,11 @@ import torch
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from pacefno.studies.bench import Places
+    from pacefno.data.samples import Source
+    from pacefno.paper.bench import Places
 
-# no deadline (a shared machine is slow at times), no database (tests write to tmp_path only), the same examples every time
+# Property tests have no deadline (a shared machine is slow at times), no database (tests write to
+# tmp_path only), and try the same examples every time.
 settings.register_profile("pacefno", deadline=None, max_examples=20, derandomize=True, database=None)
 settings.load_profile("pacefno")
 torch.set_num_threads(1)  # tests run side by side: threads of one would wait for the other
@@ -36,16 +39,33 @@ def generator() -> torch.Generator:
 
 
 @pytest.fixture(scope="session")
-def smoke_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """A smoke dataset with the trainings that studies work on, made once; read it, write elsewhere."""
+def smoke_datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of datasets with the smallest one in it, made once; read it, write elsewhere."""
     from pacefno.data import generate  # here, because most test files need none of it
-    from pacefno.equations import problem_named
-    from pacefno.studies.bench import Places, plan, run_task
-    from pacefno.training.loop import Hooks
+    from pacefno.paper.benchmarks import benchmark_named
+
+    root = tmp_path_factory.mktemp("datasets")
+    generate(benchmark_named("burgers1d_smooth").recipe, "smoke", 42, root, workers=1)
+    return root
+
+
+@pytest.fixture(scope="session")
+def smoke_source(smoke_datasets: Path) -> Source:
+    """The samples of that dataset."""
+    from pacefno.paper.bench import prepare_data
+    from pacefno.paper.benchmarks import benchmark_named
+
+    return prepare_data(benchmark_named("burgers1d_smooth"), "smoke", smoke_datasets)
+
+
+@pytest.fixture(scope="session")
+def smoke_places(smoke_datasets: Path, tmp_path_factory: pytest.TempPathFactory) -> Places:
+    """The trainings that studies work on, with their rows, made once; read it, write elsewhere."""
+    from pacefno.paper.bench import Places, plan, run_job
+    from pacefno.train.loop import Callbacks
 
     root = tmp_path_factory.mktemp("studied")
-    places = Places(root / "datasets", root / "runs", root / "results")
-    generate(problem_named("burgers1d_smooth"), "smoke", 42, places.data, workers=1)
-    for task in plan(["burgers1d_smooth"], "smoke", ["fno", "pace", "pace-cnn"], [42]):
-        list(run_task(task, places, Hooks()))
+    places = Places(smoke_datasets, root / "runs", root / "results")
+    for job in plan(["burgers1d_smooth"], "smoke", ["fno", "pace", "pace-cnn"], [42]):
+        list(run_job(job, places, Callbacks()))
     return places

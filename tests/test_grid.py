@@ -12,13 +12,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pacefno import grid
-from pacefno.grid import FieldError, band_limit, check_field, check_points, from_spectrum, resample, to_spectrum
-from pacefno.symmetry.translation import shift
+from pacefno.grid import (
+    FieldError,
+    band_limit,
+    check_field,
+    check_points,
+    from_spectrum,
+    resample,
+    to_spectrum,
+)
+from pacefno.groups import shift
 
 SHAPES = [(16,), (17,), (16, 16), (15, 15), (16, 11), (9, 12), (8, 6, 10), (7, 8, 5)]
 
 
-def noise(shape: tuple[int, ...], dtype: torch.dtype = torch.float64, batch: int = 2, channels: int = 3) -> Tensor:
+def noise(
+    shape: tuple[int, ...], dtype: torch.dtype = torch.float64, batch: int = 2, channels: int = 3
+) -> Tensor:
     generator = torch.Generator().manual_seed(7)
     return torch.randn(batch, channels, *shape, dtype=torch.float64, generator=generator).to(dtype)
 
@@ -43,14 +53,24 @@ def test_a_good_field_passes_in_every_float_dtype(shape: tuple[int, ...]) -> Non
     [
         (torch.zeros(3, 8, 8), "(B, 3, N, M)", "(3, 8, 8)", "add a batch axis with field[None]"),
         (torch.zeros(8, 8), "(B, 3, N, M)", "(8, 8)", "layout is (batch, channel, *grid)"),
-        (torch.zeros(2, 3, 8, 8, 8), "(B, 3, N, M)", "(2, 3, 8, 8, 8)", "layout is (batch, channel, *grid)"),
+        (
+            torch.zeros(2, 3, 8, 8, 8),
+            "(B, 3, N, M)",
+            "(2, 3, 8, 8, 8)",
+            "layout is (batch, channel, *grid)",
+        ),
         (torch.zeros(2, 1, 8, 8), "(B, 3, N, M)", "(2, 1, 8, 8)", "give it 3 channels"),
         (torch.zeros(2, 8, 8, 3), "(B, 3, N, M)", "(2, 8, 8, 3)", "give it 3 channels"),
         (torch.zeros(0, 3, 8, 8), "(B, 3, N, M)", "(0, 3, 8, 8)", "leave such a batch out"),
         (torch.zeros(2, 3, 0, 8), "(B, 3, N, M)", "(2, 3, 0, 8)", "leave such a batch out"),
         (torch.zeros(2, 3, 8, 8).int(), "floating dtype", "torch.int32", "field.float()"),
         (torch.zeros(2, 3, 8, 8).bool(), "floating dtype", "torch.bool", "field.float()"),
-        (torch.zeros(2, 3, 8, 8, dtype=torch.complex64), "floating dtype", "torch.complex64", "field.float()"),
+        (
+            torch.zeros(2, 3, 8, 8, dtype=torch.complex64),
+            "floating dtype",
+            "torch.complex64",
+            "field.float()",
+        ),
         ([[0.0]], "torch.Tensor", "list", "torch.as_tensor"),
     ],
 )
@@ -65,7 +85,9 @@ def test_a_bad_field_is_refused_with_what_was_expected_what_came_and_what_to_do(
 
 
 @pytest.mark.parametrize("shape", [(8,), (8,) * 2, (2, 8)])
-def test_fewer_than_three_axes_are_refused_without_a_stated_dimension(shape: tuple[int, ...]) -> None:
+def test_fewer_than_three_axes_are_refused_without_a_stated_dimension(
+    shape: tuple[int, ...],
+) -> None:
     with pytest.raises(FieldError, match=r"\(B, C, \*grid\)"):
         check_field(torch.zeros(shape))
 
@@ -78,7 +100,11 @@ def test_one_bad_value_is_found_wherever_it_is(bad: float, where: tuple[int, ...
     place = f"sample {where[0]}, channel {where[1]}, grid point {where[2:]}"
     with pytest.raises(FieldError) as error:
         check_field(field)
-    assert place in str(error.value) and f"1 of {field.numel()}" in str(error.value) and "repair" in str(error.value)
+    assert (
+        place in str(error.value)
+        and f"1 of {field.numel()}" in str(error.value)
+        and "repair" in str(error.value)
+    )
     check_field(field, finite=False)
 
 
@@ -86,7 +112,9 @@ def test_one_bad_value_is_found_wherever_it_is(bad: float, where: tuple[int, ...
 
 
 @pytest.mark.parametrize("n", [2, 3, 64, 65, 2000, 3000, 20000])
-def test_the_points_of_the_grid_are_accepted_whatever_their_rounding(n: int, dtype: torch.dtype) -> None:
+def test_the_points_of_the_grid_are_accepted_whatever_their_rounding(
+    n: int, dtype: torch.dtype
+) -> None:
     assert check_points(grid.points((n,), dtype=dtype)[0]) is None
     assert check_points(torch.arange(n, dtype=dtype) / n * 3 - 1.5, length=3.0) is None
 
@@ -125,7 +153,9 @@ def test_what_is_no_axis_is_refused(points: Tensor) -> None:
 
 def test_points_leave_out_the_end_point_and_come_in_axis_order() -> None:
     x, y = grid.points((4, 5))
-    assert x[:, 0].tolist() == [0, 0.25, 0.5, 0.75] and y[0].tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
+    assert x[:, 0].tolist() == [0, 0.25, 0.5, 0.75] and y[0].tolist() == pytest.approx(
+        [0, 0.2, 0.4, 0.6, 0.8]
+    )
 
 
 @pytest.mark.parametrize("n", [7, 8, 49, 98, 103, 196])
@@ -156,15 +186,25 @@ def test_a_transform_and_back_is_the_identity_on_odd_lengths_too(
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (1,), (2,), (4, 1), (3, 2)])
-def test_parseval_holds_with_the_spectral_weights(shape: tuple[int, ...], dtype: torch.dtype, tolerance: float) -> None:
+def test_parseval_holds_with_the_spectral_weights(
+    shape: tuple[int, ...], dtype: torch.dtype, tolerance: float
+) -> None:
     field = noise(shape, dtype)
     power = to_spectrum(field, len(shape)).abs() ** 2 * grid.spectral_weights(shape, dtype=dtype)
-    torch.testing.assert_close(power.flatten(2).sum(-1), field.square().flatten(2).mean(-1), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(
+        power.flatten(2).sum(-1), field.square().flatten(2).mean(-1), atol=tolerance, rtol=tolerance
+    )
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("act", [lambda u: resample(u, (20, 9)), lambda u: band_limit(u, 2, 3)], ids=["resample", "band_limit"])
-def test_half_precision_comes_back_as_it_came(half: torch.dtype, act: Callable[[Tensor], Tensor]) -> None:
+@pytest.mark.parametrize(
+    "act",
+    [lambda u: resample(u, (20, 9)), lambda u: band_limit(u, 2, 3)],
+    ids=["resample", "band_limit"],
+)
+def test_half_precision_comes_back_as_it_came(
+    half: torch.dtype, act: Callable[[Tensor], Tensor]
+) -> None:
     field = noise((12, 15)).to(half)
     assert to_spectrum(field, 2).dtype == torch.complex64
     result = act(field)
@@ -177,7 +217,9 @@ def test_half_precision_comes_back_as_it_came(half: torch.dtype, act: Callable[[
 
 def phase_with_nyquist(n: int, distance: Tensor, *, half: bool) -> Tensor:
     """The broken rule: the Nyquist mode turned like any other."""
-    angle = -2 * math.pi * distance[..., None] * grid.frequencies(n, half=half, dtype=distance.dtype)
+    angle = (
+        -2 * math.pi * distance[..., None] * grid.frequencies(n, half=half, dtype=distance.dtype)
+    )
     return torch.polar(torch.ones_like(angle), angle)
 
 
@@ -201,7 +243,9 @@ def test_a_phase_on_the_nyquist_mode_would_lose_content() -> None:
 
 @pytest.mark.parametrize("n", [8, 9])
 @pytest.mark.parametrize("half", [True, False])
-def test_phases_have_modulus_one_and_the_nyquist_phase_is_one(n: int, half: bool, dtype: torch.dtype) -> None:
+def test_phases_have_modulus_one_and_the_nyquist_phase_is_one(
+    n: int, half: bool, dtype: torch.dtype
+) -> None:
     phase = grid.shift_phase(n, torch.tensor([0.1, -0.7], dtype=dtype), half=half)
     assert phase.shape == (2, n // 2 + 1 if half else n)
     torch.testing.assert_close(phase.abs(), torch.ones_like(phase.abs()))
@@ -211,9 +255,15 @@ def test_phases_have_modulus_one_and_the_nyquist_phase_is_one(n: int, half: bool
 # --- resampling
 
 PAIRS = [
-    ((9,), (24,)), ((9,), (15,)), ((10,), (11,)), ((12, 12), (9, 9)), ((9, 12), (15, 20)), ((16, 10), (11, 25)),
-    ((12, 9), (12, 14)), ((9, 10, 11), (12, 9, 16)),
-]  # fmt: skip
+    ((9,), (24,)),
+    ((9,), (15,)),
+    ((10,), (11,)),
+    ((12, 12), (9, 9)),
+    ((9, 12), (15, 20)),
+    ((16, 10), (11, 25)),
+    ((12, 9), (12, 14)),
+    ((9, 10, 11), (12, 9, 16)),
+]
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
@@ -241,14 +291,21 @@ def test_resampling_commutes_with_shifts(
     field = smooth(old, 4, dtype)
     distance = torch.tensor([[0.31, -0.12, 0.45], [0.07, 0.5, -0.2]], dtype=dtype)[:, : len(old)]
     torch.testing.assert_close(
-        shift(resample(field, new), distance), resample(shift(field, distance), new), atol=tolerance, rtol=0
+        shift(resample(field, new), distance),
+        resample(shift(field, distance), new),
+        atol=tolerance,
+        rtol=0,
     )
 
 
 def test_every_kth_point_is_no_resampling_and_does_not_commute_with_shifts() -> None:
     """The broken counterpart: taking points aliases, so it fails the law that resample passes."""
     field, distance = noise((16,)), torch.tensor([[0.03], [0.11]], dtype=torch.float64)
-    spectral = (shift(resample(field, (9,)), distance) - resample(shift(field, distance), (9,))).abs().max()
+    spectral = (
+        (shift(resample(field, (9,)), distance) - resample(shift(field, distance), (9,)))
+        .abs()
+        .max()
+    )
     strided = (shift(field[..., ::2], distance) - shift(field, distance)[..., ::2]).abs().max()
     assert spectral < 1e-13 and strided > 0.1
 
@@ -273,14 +330,18 @@ def test_band_limit_removes_what_is_above_and_nothing_else(shape: tuple[int, ...
     high = (grid.wavenumbers(shape).abs() > 2).any(dim=0)
     assert float(limited[..., high].abs().max()) < 1e-15
     torch.testing.assert_close(limited[..., ~high], to_spectrum(field, dim)[..., ~high])
-    torch.testing.assert_close(band_limit(smooth(shape, 2), dim), smooth(shape, 2), atol=1e-14, rtol=0)
+    torch.testing.assert_close(
+        band_limit(smooth(shape, 2), dim), smooth(shape, 2), atol=1e-14, rtol=0
+    )
 
 
 # --- spectra
 
 
 @pytest.mark.parametrize("shape", [(16,), (17,), (16, 16), (12, 15)])
-def test_a_spectrum_finds_each_wave_and_sums_to_the_mean_square(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_a_spectrum_finds_each_wave_and_sums_to_the_mean_square(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     x = torch.arange(shape[-1], dtype=dtype) / shape[-1]
     wave = (0.5 + 2 * torch.cos(2 * torch.pi * 3 * x)).expand(shape)
     fields = torch.stack([wave, 2 * wave]).expand(4, 2, *shape)
@@ -289,4 +350,29 @@ def test_a_spectrum_finds_each_wave_and_sums_to_the_mean_square(dtype: torch.dty
     expected = torch.zeros_like(energy)
     expected[:, 0], expected[:, 3] = torch.tensor([0.25, 1.0]), torch.tensor([2.0, 8.0])
     assert torch.allclose(energy, expected, atol=1e-5)
-    assert torch.allclose(energy.sum(1), fields.square().mean(dim=(0, *range(2, fields.ndim))), rtol=1e-5)
+    assert torch.allclose(
+        energy.sum(1), fields.square().mean(dim=(0, *range(2, fields.ndim))), rtol=1e-5
+    )
+
+
+# --- precision of a shift
+
+
+def phase_error(n: int, distance: Tensor, given: torch.dtype) -> float:
+    """How far float32 phases are from exact ones, for a distance kept in ``given``."""
+    exact = grid.shift_phase(n, distance, half=True)
+    rounded = grid.shift_phase(n, distance.to(given), half=True, dtype=torch.float32)
+    assert rounded.dtype == torch.complex64
+    return float((rounded - exact).abs().max())
+
+
+def test_a_distance_in_float64_costs_high_wavenumbers_no_digits() -> None:
+    distance = torch.tensor([0.123456789, -0.49, 37.2], dtype=torch.float64)
+    assert phase_error(4096, distance, torch.float64) < 5e-7
+    assert phase_error(4096, distance, torch.float32) > 1e-4  # what rounding it first would cost
+
+
+@pytest.mark.parametrize("shape", [(12,), (12, 8), (8, 4, 8)])
+def test_every_kth_point_is_a_grid_again(shape: tuple[int, ...]) -> None:
+    field = grid.points(shape)[None]
+    assert torch.equal(grid.coarsen(field, 4), grid.points([n // 4 for n in shape])[None])

@@ -1,16 +1,94 @@
-"""Neural operators that keep their accuracy when the input is translated, boosted or rotated."""
+"""Neural operators that keep their accuracy when the input is translated, boosted or rotated.
+
+The public names are those in ``__all__``; they are imported when first used, so ``import pacefno``
+costs no more than its parts.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from pacefno import metrics
-from pacefno.grid import FieldError
-from pacefno.operators import FNO
-from pacefno.pace import PACE
-from pacefno.symmetry import Euclidean, Galilean, Translation, Trivial
-from pacefno.training.load import load
+if TYPE_CHECKING:
+    from importlib.metadata import version
 
-__version__ = version("pacefno")
+    from pacefno import frames, grid, groups, metrics, pde, registry, testing
+    from pacefno.fields import Box, Field, FieldType
+    from pacefno.grid import FieldError
+    from pacefno.groups import (
+        Euclidean,
+        Galilean,
+        GalileanScaling,
+        PointGroup,
+        Translation,
+        Trivial,
+    )
+    from pacefno.inference import load, save
+    from pacefno.operators import FNO, GroupFNO
+    from pacefno.pace import PACE, UndeterminedFrameWarning
+    from pacefno.task import Task
 
-__all__ = ["FNO", "PACE", "Euclidean", "FieldError", "Galilean", "Translation", "Trivial", "load", "metrics"]
+    __version__ = version("pacefno")
+
+_MODULES = ("frames", "grid", "groups", "metrics", "pde", "registry", "testing")
+_NAMES = {
+    "Box": "fields",
+    "Euclidean": "groups",
+    "FNO": "operators",
+    "Field": "fields",
+    "FieldError": "grid",
+    "FieldType": "fields",
+    "Galilean": "groups",
+    "GalileanScaling": "groups",
+    "GroupFNO": "operators",
+    "PACE": "pace",
+    "PointGroup": "groups",
+    "Task": "task",
+    "Translation": "groups",
+    "Trivial": "groups",
+    "UndeterminedFrameWarning": "pace",
+    "load": "inference",
+    "save": "inference",
+}
+
+__all__ = [
+    "FNO",
+    "PACE",
+    "Box",
+    "Euclidean",
+    "Field",
+    "FieldError",
+    "FieldType",
+    "Galilean",
+    "GalileanScaling",
+    "GroupFNO",
+    "PointGroup",
+    "Task",
+    "Translation",
+    "Trivial",
+    "UndeterminedFrameWarning",
+    "__version__",
+    "frames",
+    "grid",
+    "groups",
+    "load",
+    "metrics",
+    "pde",
+    "registry",
+    "save",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"pacefno.{_NAMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"pacefno.{name}")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("pacefno")
+    raise AttributeError(f"module 'pacefno' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,11 +1,15 @@
-"""A periodic grid on the unit torus: points, wavenumbers, transforms, resampling, and the gate for fields.
+"""A periodic grid on the unit torus: points, wavenumbers, transforms, resampling, and the gate for
+fields.
 
-Layout everywhere: ``(batch, channel, *grid)``, points ``i/n`` without the end point, so a grid axis of ``n`` points
-covers ``[0, 1)``. Every spectral operation of the package goes through this file, so that three rules hold everywhere:
+Layout everywhere: ``(batch, channel, *grid)``, points ``i/n`` without the end point, so a grid axis
+of ``n`` points covers ``[0, 1)``. Every spectral operation of the package goes through this file,
+so that three rules hold everywhere:
 
 - an inverse transform is always told its length (``irfft`` alone turns 65 points into 64);
-- half-precision fields are transformed in float32 and returned in their own dtype, and autocast never gets in;
-- the Nyquist mode of an even grid is never given a phase (see :func:`shift_phase`), so every shift is exactly invertible.
+- half-precision fields are transformed in float32 and returned in their own dtype, and autocast
+  never gets in;
+- the Nyquist mode of an even grid is never given a phase (see :func:`shift_phase`), so every
+  shift is exactly invertible.
 """
 
 from __future__ import annotations
@@ -16,14 +20,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pacefno.errors import UsageError
+
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 
-class FieldError(ValueError):
-    """A field that cannot be used: the message says what was expected, what came, and what to do."""
+class FieldError(UsageError):
+    """A field that cannot be used: the message says what was expected, what came, what to do."""
 
 
-# --- the gate -------------------------------------------------------------------------------------------------------
+# --- the gate -------------------------------------------------------------------------------------
 
 
 def check_field(
@@ -34,21 +40,37 @@ def check_field(
     name: str = "field",
     finite: bool = True,
 ) -> None:
-    """Refuse anything that is not a finite floating-point tensor ``(batch, channel, *grid)``; never broadcast."""
+    """Refuse anything that is not a finite floating-point tensor ``(batch, channel, *grid)``; never
+    broadcast.
+    """
     if not isinstance(field, Tensor):
-        raise FieldError(f"{name}: expected a torch.Tensor, got {type(field).__name__}: convert with torch.as_tensor")
+        raise FieldError(
+            f"{name}: expected a torch.Tensor, got {type(field).__name__}: convert with "
+            "torch.as_tensor"
+        )
     if not field.is_floating_point():
-        raise FieldError(f"{name}: expected a real floating dtype, got {field.dtype}: convert with field.float()")
+        raise FieldError(
+            f"{name}: expected a real floating dtype, got {field.dtype}: convert with field.float()"
+        )
     expected = _expected_shape(channels, dim)
     got = tuple(field.shape)
     if field.ndim < 3 or (dim is not None and field.ndim != dim + 2):
         missing_batch = dim is not None and field.ndim == dim + 1
-        remedy = "add a batch axis with field[None]" if missing_batch else "the layout is (batch, channel, *grid)"
+        remedy = (
+            "add a batch axis with field[None]"
+            if missing_batch
+            else "the layout is (batch, channel, *grid)"
+        )
         raise FieldError(f"{name}: expected {expected}, got {got}: {remedy}")
     if channels is not None and field.shape[1] != channels:
-        raise FieldError(f"{name}: expected {expected}, got {got}: give it {channels} channels, not {field.shape[1]}")
+        raise FieldError(
+            f"{name}: expected {expected}, got {got}: give it {channels} channels, not "
+            f"{field.shape[1]}"
+        )
     if 0 in got:
-        raise FieldError(f"{name}: expected {expected}, got {got}: an axis is empty, leave such a batch out")
+        raise FieldError(
+            f"{name}: expected {expected}, got {got}: an axis is empty, leave such a batch out"
+        )
     if finite:
         _check_finite(field, name)
 
@@ -67,65 +89,96 @@ def _check_finite(field: Tensor, name: str) -> None:
     bad = (~good).nonzero()
     sample, channel, *point = bad[0].tolist()
     raise FieldError(
-        f"{name}: {len(bad)} of {field.numel()} values are NaN or infinite, the first in sample {sample}, "
-        f"channel {channel}, grid point {tuple(point)}: one such value spoils a whole Fourier transform; repair the field"
+        f"{name}: {len(bad)} of {field.numel()} values are NaN or infinite, the first in sample "
+        f"{sample}, "
+        f"channel {channel}, grid point {tuple(point)}: one such value spoils a whole Fourier "
+        "transform; repair the field"
     )
 
 
 def check_points(coordinates: Tensor, *, length: float = 1.0, name: str = "coordinates") -> None:
-    """Refuse an axis that is not ``x0 + i * length / n``: uneven spacing, or the end point listed twice."""
+    """Refuse an axis that is not ``x0 + i * length / n``: uneven spacing, or the end point listed
+    twice.
+    """
     n = coordinates.numel()
     if coordinates.ndim != 1 or n < 2:
         raise FieldError(
-            f"{name}: expected one axis of at least 2 points, got shape {tuple(coordinates.shape)}: pass one axis at a time"
+            f"{name}: expected one axis of at least 2 points, got shape "
+            f"{tuple(coordinates.shape)}: pass one axis at a time"
         )
     x = coordinates.double()
     steps = x.diff()
     expected = length / n
     precision = torch.finfo(coordinates.dtype).eps if coordinates.is_floating_point() else 0.0
-    slack = 1e-4 * expected + 2 * precision * float(x.abs().max())  # evenly spaced points are rounded to their dtype
-    span = float(x[-1] - x[0])  # compared as a whole: step by step, a long axis hides the extra point
+    slack = 1e-4 * expected + 2 * precision * float(
+        x.abs().max()
+    )  # evenly spaced points are rounded to their dtype
+    span = float(
+        x[-1] - x[0]
+    )  # compared as a whole: step by step, a long axis hides the extra point
     if not bool((steps - span / (n - 1)).abs().max() <= slack):
-        raise FieldError(f"{name}: the spacing varies from {steps.min():.6g} to {steps.max():.6g}: resample evenly first")
+        raise FieldError(
+            f"{name}: the spacing varies from {steps.min():.6g} to {steps.max():.6g}: resample "
+            "evenly first"
+        )
     if abs(span - (length - expected)) <= 0.1 * expected:
         return
     if abs(span - length) <= 0.1 * expected:
         raise FieldError(
-            f"{name}: {n} points with spacing {steps[0]:.6g} reach from {x[0]:.6g} to {x[-1]:.6g}: the end point of the "
-            f"period is listed twice; drop the last point (a periodic axis has spacing {expected:.6g})"
+            f"{name}: {n} points with spacing {steps[0]:.6g} reach from {x[0]:.6g} to {x[-1]:.6g}: "
+            "the end point of the "
+            "period is listed twice; drop the last point (a periodic axis has spacing "
+            f"{expected:.6g})"
         )
     raise FieldError(
-        f"{name}: {n} points with spacing {steps[0]:.6g} cover a period of {n * steps[0].item():.6g}, expected {length:g}: "
+        f"{name}: {n} points with spacing {steps[0]:.6g} cover a period of "
+        f"{n * steps[0].item():.6g}, expected {length:g}: "
         "the field comes from a domain of another length; pass it as length"
     )
 
 
-# --- points and wavenumbers -----------------------------------------------------------------------------------------
+# --- points and wavenumbers -----------------------------------------------------------------------
 
 
-def points(shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> Tensor:
+def points(
+    shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+) -> Tensor:
     """Coordinates of every grid point, ``(dim, *grid)``."""
     axes = [torch.arange(n, dtype=dtype, device=device) / n for n in shape]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
 def frequencies(
-    n: int, *, half: bool = False, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+    n: int,
+    *,
+    half: bool = False,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Integer wavenumbers of one axis in transform order; ``half`` for the axis that a real transform halves."""
-    k = torch.fft.rfftfreq(n, 1 / n, device=device) if half else torch.fft.fftfreq(n, 1 / n, device=device)
-    return k.round().to(dtype)  # n * (1/n) is not always 1, and the Nyquist mode is found by comparing integers
+    """Integer wavenumbers of one axis in transform order; ``half`` for the axis that a real
+    transform halves.
+    """
+    if half:
+        return torch.arange(n // 2 + 1, dtype=dtype, device=device)
+    positive = torch.arange((n + 1) // 2, dtype=dtype, device=device)
+    return torch.cat([positive, torch.arange(-(n // 2), 0, dtype=dtype, device=device)])
 
 
-def wavenumbers(shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> Tensor:
+def wavenumbers(
+    shape: Sequence[int], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+) -> Tensor:
     """Integer wavenumbers of the half spectrum of a real field, ``(dim, *half_grid)``."""
     last = len(shape) - 1
     axes = [frequencies(n, half=i == last, dtype=dtype, device=device) for i, n in enumerate(shape)]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
-def spectral_weights(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-    """How often each mode of the half spectrum counts in the full one (1 or 2), for Parseval sums; ``(n_last//2+1,)``."""
+def spectral_weights(
+    shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> Tensor:
+    """How often each mode of the half spectrum counts in the full one (1 or 2), for Parseval sums;
+    ``(n_last//2+1,)``.
+    """
     n = shape[-1]
     weights = torch.full((n // 2 + 1,), 2.0, dtype=dtype, device=device)
     weights[0] = 1.0
@@ -134,11 +187,13 @@ def spectral_weights(shape: Sequence[int], *, dtype: torch.dtype, device: torch.
     return weights
 
 
-# --- transforms -----------------------------------------------------------------------------------------------------
+# --- transforms -----------------------------------------------------------------------------------
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which spectra of such a field are computed: float32 for half precision, else its own."""
+    """The dtype in which spectra of such a field are computed: float32 for half precision, else its
+    own.
+    """
     return torch.float32 if dtype in HALF_PRECISION else dtype
 
 
@@ -157,16 +212,25 @@ def from_spectrum(spectrum: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.fft.irfftn(spectrum, s=tuple(shape), dim=grid_axes(len(shape)), norm="forward")
 
 
-def shift_phase(n: int, distance: Tensor, *, half: bool) -> Tensor:
-    """Phases ``exp(-2 pi i k d)`` that move content by ``+d`` along one axis, ``(*distance.shape, modes)``.
+def shift_phase(
+    n: int, distance: Tensor, *, half: bool, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Phases ``exp(-2 pi i k d)`` that move content by ``+d`` along one axis, ``(*d, modes)``.
 
-    The Nyquist mode keeps phase 1. A real field on an even grid cannot hold that mode at another phase, so any other
-    choice makes a shift lossy; with this one every shift is unitary and ``-d`` undoes ``+d`` to round-off.
+    The products are reduced to one turn in the precision of ``distance`` and rounded to ``dtype``
+    after that, so that a distance in float64 costs high wavenumbers no digits.
+
+    The Nyquist mode keeps phase 1. A real field on an even grid cannot hold that mode at another
+    phase, so any other choice makes a shift lossy; with this one every shift is unitary and ``-d``
+    undoes ``+d`` to round-off.
     """
     k = frequencies(n, half=half, dtype=distance.dtype, device=distance.device)
     if n % 2 == 0:
         k = torch.where(k.abs() == n // 2, 0.0, k)
-    return unit_phase(-distance[..., None] * k)
+    turns = -distance[..., None] * k
+    if dtype is not None and dtype != turns.dtype:
+        turns = (turns - turns.detach().round()).to(dtype)
+    return unit_phase(turns)
 
 
 def unit_phase(turns: Tensor) -> Tensor:
@@ -176,9 +240,11 @@ def unit_phase(turns: Tensor) -> Tensor:
 
 
 def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
-    """The trigonometric interpolant of a field on another grid: modes are cut off or padded with zeros.
+    """The trigonometric interpolant of a field on another grid: modes are cut off or padded with
+    zeros.
 
-    It commutes with every shift of content that both grids resolve. A Nyquist mode on either side is dropped.
+    It commutes with every shift of content that both grids resolve. A Nyquist mode on either side
+    is dropped.
     """
     shape = tuple(shape)
     dim = len(shape)
@@ -192,10 +258,14 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _resize_axis(spectrum: Tensor, axis: int, n_old: int, n_new: int, *, half: bool) -> Tensor:
-    """Keep the modes ``|k| < min(n_old, n_new) / 2`` of one axis and pad with zeros to the new length."""
+    """Keep the modes ``|k| < min(n_old, n_new) / 2`` of one axis and pad with zeros to the new
+    length.
+    """
     if n_old == n_new:
         return spectrum
-    top = (min(n_old, n_new) - 1) // 2  # the highest wavenumber that is no Nyquist mode of either grid
+    top = (
+        min(n_old, n_new) - 1
+    ) // 2  # the highest wavenumber that is no Nyquist mode of either grid
     positive = spectrum.narrow(axis, 0, top + 1)
     negative = [] if half else [spectrum.narrow(axis, n_old - top, top)]
     length = n_new // 2 + 1 if half else n_new
@@ -205,7 +275,9 @@ def _resize_axis(spectrum: Tensor, axis: int, n_old: int, n_new: int, *, half: b
 
 
 def coarsen(field: Tensor, stride: int) -> Tensor:
-    """Every ``stride``-th point of each grid axis; a periodic grid again where the stride divides it."""
+    """Every ``stride``-th point of each grid axis; a periodic grid again where the stride divides
+    it.
+    """
     return field[(slice(None), slice(None), *[slice(None, None, stride)] * (field.ndim - 2))]
 
 
@@ -219,14 +291,18 @@ def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
 
 
 def energy_spectrum(field: Tensor) -> Tensor:
-    """``E(k)``, the mean square of each channel in the shells ``round(|k|) = k``, averaged over samples; ``(C, K)``.
+    """``E(k)``, the mean square of each channel in the shells ``round(|k|) = k``, averaged over
+    samples; ``(C, K)``.
 
-    Summed over k it is the mean square, up to the corners beyond the last full shell, which are left out.
+    Summed over k it is the mean square, up to the corners beyond the last full shell, which are
+    left out.
     """
     shape = tuple(field.shape[2:])
     spectrum = to_spectrum(field, len(shape))
     weights = spectral_weights(shape, dtype=spectrum.real.dtype, device=field.device)
     power = (spectrum.abs().square() * weights).mean(dim=0).flatten(1)  # (C, modes)
-    shell = wavenumbers(shape, device=field.device).square().sum(dim=0).sqrt().round().long().flatten()
+    shell = (
+        wavenumbers(shape, device=field.device).square().sum(dim=0).sqrt().round().long().flatten()
+    )
     energy = power.new_zeros(field.shape[1], int(shell.max()) + 1).index_add_(1, shell, power)
     return energy[:, : min(shape) // 2 + 1]

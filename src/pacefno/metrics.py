@@ -1,37 +1,51 @@
-"""How errors are measured. Every function returns one value per sample, so that means and spreads are the caller's choice."""
+"""How errors are measured. Every function returns one value per sample, so that means and spreads
+are the caller's choice.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, compute_dtype, energy_spectrum, spectral_weights, to_spectrum, wavenumbers
-from pacefno.pace import PACE
-from pacefno.symmetry import Group
+from pacefno.fields import Field, FieldType
+from pacefno.grid import FieldError, compute_dtype, spectral_weights, to_spectrum, wavenumbers
+from pacefno.groups import Group
+from pacefno.pace import PACE, field_types
 
 
-def relative_l2(prediction: Tensor, target: Tensor, *, per_channel: bool = False, reference: Tensor | None = None) -> Tensor:
-    """``|p - y| / |y|`` per sample, ``(B,)``: pooled over channels, or the mean over channels of their ratios.
+def relative_l2(
+    prediction: Tensor,
+    target: Tensor,
+    *,
+    per_channel: bool = False,
+    reference: Tensor | None = None,
+) -> Tensor:
+    """``|p - y| / |y|`` per sample, ``(B,)``: pooled over channels, or the mean over channels of
+    their ratios.
 
-    With a ``reference`` r it is ``|p - y| / |r|``: the scale of the field before a boost added its own energy to it.
+    With a ``reference`` r it is ``|p - y| / |r|``: the scale of the field before a boost added its
+    own energy to it.
     """
     _same_shape(prediction, target)
     start = 2 if per_channel else 1
-    ratio = _ratio(_norm(prediction - target, start), _norm(target if reference is None else reference, start))
+    ratio = _ratio(
+        _norm(prediction - target, start), _norm(target if reference is None else reference, start)
+    )
     return ratio.mean(dim=1) if per_channel else ratio
 
 
 def relative_l2_channels(prediction: Tensor, target: Tensor) -> Tensor:
-    """The same for each channel (or frame) on its own, ``(B, C)``."""
+    """``|p - y| / |y|`` of each channel (or snapshot) on its own, ``(B, C)``."""
     _same_shape(prediction, target)
     return _ratio(_norm(prediction - target, 2), _norm(target, 2))
 
 
 def relative_h1(prediction: Tensor, target: Tensor) -> Tensor:
-    """``| |K| F(p - y) | / | |K| F(y) |``: the spectral H1 seminorm of the paper's loss, ``(B,)``."""
+    """``| |K| F(p - y) | / | |K| F(y) |``: the H1 seminorm of the paper's loss, ``(B,)``."""
     _same_shape(prediction, target)
     return _ratio(_gradient_norm(prediction - target), _gradient_norm(target))
 
@@ -45,40 +59,91 @@ def _gradient_norm(field: Tensor) -> Tensor:
     return _sqrt(energy.flatten(1).sum(dim=1))
 
 
-def error_spectrum(prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean square of the error in shells of integer wavenumber, mean over samples; ``(C, n//2 + 1)``."""
-    _same_shape(prediction, target)
-    return energy_spectrum(prediction - target)
-
-
 def equivariance_error(
     model: Callable[[Tensor], Tensor],
     group: Group,
     field: Tensor,
     *,
-    xi: Tensor | None = None,
+    channels: str | None = None,
     horizon: float | None = None,
+    lengths: float | Sequence[float] | None = None,
+    input: FieldType | None = None,
+    output: FieldType | None = None,
+    xi: Tensor | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """``|f(C_g a) - C_gT f(a)| / |C_gT f(a)|`` per sample: 0 for a model that follows its input's frame.
+    """``|f(C_g a) - C_g f(a)|`` per sample, relative: 0 for a model that follows its input.
 
-    Without ``xi`` the elements are random over the whole group (velocities up to 1). ``horizon`` is the time between
-    input and output; a :class:`PACE` model knows its own, any other model must be told where the group has boosts.
+    Relative to ``|f(a)|`` or ``|C_g f(a)|``, whichever is larger. They differ under a boost, which
+    may all but cancel the mean of a prediction; rounding is relative to what is added up, not to
+    what is left of it.
+
+    The types of the fields are said as for :class:`PACE`, which knows its own where nothing is
+    said. Without ``xi`` the elements are random over the whole group (velocities up to 1). It says
+    nothing about the physics: a model with the wrong horizon or box is just as equivariant.
     """
+    if isinstance(model, PACE) and channels is None and input is None and output is None:
+        given, predicted = _types_of(model, horizon, lengths)
+    else:
+        box = 1.0 if lengths is None else lengths
+        given, predicted = field_types(group, channels, horizon, box, input, output)
     if xi is None:
-        xi = random_elements(group, len(field), seed).to(field.device, compute_dtype(field.dtype))
-    if horizon is None:
-        horizon = _horizon_of(model, group)
+        xi = random_elements(group, len(field), seed).to(field.device)
     with torch.no_grad():
-        moved_first = model(group.act(field, xi))
-        moved_last = group.act(model(field), group.transport(xi, horizon))
-    return relative_l2(moved_first, moved_last)
+        moved_first = model(group.act(Field(field, given), xi).values)
+        unmoved = model(field)
+        moved_last = group.act(Field(unmoved, predicted), xi).values
+    _same_shape(moved_first, moved_last)
+    scale = torch.maximum(_norm(unmoved, 1), _norm(moved_last, 1))
+    return _ratio(_norm(moved_first - moved_last, 1), scale)
+
+
+def _types_of(
+    model: PACE, horizon: float | None, lengths: float | Sequence[float] | None
+) -> tuple[FieldType, FieldType]:
+    """The types that a model knows, with another horizon or box where one is said."""
+    given, predicted = model.input, model.output
+    if lengths is not None:
+        box = FieldType.parse("", given.dim, lengths=lengths).lengths
+        given, predicted = replace(given, lengths=box), replace(predicted, lengths=box)
+    if horizon is not None:
+        if predicted.snapshots > 1:
+            raise ValueError("the model predicts several snapshots: say input= and output= instead")
+        predicted = predicted.at([given.times[-1] + horizon / predicted.step])
+    return given, predicted
 
 
 def random_elements(group: Group, batch: int, seed: int) -> Tensor:
-    """Elements from the whole group: every shift and angle equally likely, velocities in [-1, 1]."""
+    """Elements of the whole group: shifts and angles equally likely, velocities in [-1, 1]."""
     high = [1.0 if math.isinf(period) else period / 2 for period in group.periods]
-    return group.sample([0.0] * group.size, high, batch, torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return group.sample([0.0] * group.size, high, batch, generator)
+
+
+def canonical_pair(
+    group: Group, output: FieldType, xi: Tensor, prediction: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Prediction and target without the motion ``xi`` of the sample, as seen in its own frame."""
+    back = [group.inverse(Field(values, output), xi).values for values in (prediction, target)]
+    return back[0], back[1]
+
+
+def canonical_error(
+    group: Group,
+    output: FieldType,
+    xi: Tensor,
+    prediction: Tensor,
+    target: Tensor,
+    *,
+    per_channel: bool = False,
+) -> Tensor:
+    """The relative error after the true motion ``xi`` is removed from prediction and target.
+
+    A boost adds its own energy to a field and so makes the plain relative error look better than it
+    is; this one can be compared with the error at rest, ``(B,)``.
+    """
+    back = canonical_pair(group, output, xi, prediction, target)
+    return relative_l2(*back, per_channel=per_channel)
 
 
 def frame_error(group: Group, estimated: Tensor, true: Tensor) -> Tensor:
@@ -86,20 +151,31 @@ def frame_error(group: Group, estimated: Tensor, true: Tensor) -> Tensor:
     return group.difference(estimated, true).abs()
 
 
-def _horizon_of(model: Callable[[Tensor], Tensor], group: Group) -> float:
-    if isinstance(model, PACE):
-        return model.horizon
-    if group.size == group.spatial:
-        return 0.0  # rigid motions are conserved: the time does not matter
-    raise ValueError(
-        f"equivariance_error: the {group.name} group carries shifts through time, so say horizon=T, "
-        "the time between the model's input and its output"
-    )
+def frame_distance(group: Group, estimated: Tensor, true: Tensor) -> Tensor:
+    """Distance over the spatial coordinates, each in its periods: shifts and angles count alike.
+
+    Measured to the nearest image of the true frame, ``(B,)``.
+    """
+    spatial = slice(group.spatial)
+    apart = group.difference(estimated, true)[:, spatial]
+    return (apart / apart.new_tensor(group.periods[spatial])).norm(dim=1)
+
+
+def nmse(prediction: Tensor, target: Tensor) -> Tensor:
+    """LPSDA's normalised squared error of each snapshot, ``(B, S)``; its NMSE is their sum.
+
+    Infinite where the prediction is not finite.
+    """
+    squared = relative_l2_channels(prediction, target).square()
+    return squared.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
 def _same_shape(prediction: Tensor, target: Tensor) -> None:
     if prediction.shape != target.shape:
-        raise FieldError(f"prediction {tuple(prediction.shape)} and target {tuple(target.shape)} differ: nothing is broadcast")
+        raise FieldError(
+            f"prediction {tuple(prediction.shape)} and target {tuple(target.shape)} differ: "
+            "nothing is broadcast"
+        )
 
 
 def _norm(field: Tensor, start: int) -> Tensor:
@@ -107,11 +183,15 @@ def _norm(field: Tensor, start: int) -> Tensor:
 
 
 def _sqrt(value: Tensor) -> Tensor:
-    """Square root with gradient 0 instead of infinity at 0: a perfect prediction must not stop a training. NaN stays NaN."""
+    """Square root with gradient 0 instead of infinity at 0: a perfect prediction must not stop a
+    training. NaN stays NaN.
+    """
     zero = value == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, value).sqrt())
 
 
 def _ratio(error: Tensor, scale: Tensor) -> Tensor:
-    """Error over scale; over the smallest norm where the target vanishes: huge but finite, so it cannot hide."""
+    """Error over scale; over the smallest norm where the target vanishes: huge but finite, so it
+    cannot hide.
+    """
     return error / scale.clamp_min(torch.finfo(scale.dtype).tiny ** 0.5)

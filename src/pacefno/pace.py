@@ -1,67 +1,298 @@
-"""PACE: any operator on a periodic grid, made equivariant by canonicalisation (paper, Eq. 1 and Algorithm 1)."""
+"""PACE: any operator on a periodic grid, made equivariant by canonicalisation (paper, Eq. 1)."""
 
 from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pacefno.frames import AnalyticFrame, Estimate, Frame, GaussNewton, Refinement, Refiner
-from pacefno.grid import check_field, compute_dtype
-from pacefno.symmetry import Group
+from pacefno.errors import UsageError
+from pacefno.fields import Box, Field, FieldType
+from pacefno.frames import (
+    Estimate,
+    Frame,
+    GaussNewton,
+    Refinement,
+    Refiner,
+    default_slice,
+)
+from pacefno.grid import FieldError, check_field, compute_dtype
+from pacefno.groups import Group
+
+Undetermined = Literal["warn", "raise", "ignore"]
+INSIDE = ("pacefno", "torch")  # packages whose lines are not those of whoever calls a model
+
+
+class Prediction(NamedTuple):
+    """A prediction with the frame that it was made in."""
+
+    values: Tensor  # (B, C', *grid)
+    frame: Estimate
+
+
+class UndeterminedFrameWarning(UserWarning):
+    """A field does not determine a coordinate of its frame, so PACE cannot follow it there."""
 
 
 class PACE(nn.Module):
-    """Estimate the frame, pull the field back, operate, carry the frame to the final time, push the prediction out.
+    """Estimate the frame, pull the field back, operate, push the prediction out at its own time.
 
-    ``u_pred = C_exp(xi_T) G_theta C_exp(xi_0)^-1 (a)`` with ``xi_0 = E_phi(a)`` and ``xi_T = Gamma_B(xi_0; T)``.
+    ``u_pred = C_xi_T G_theta C_xi_0^-1 (a)`` with ``xi_0 = E_phi(a)`` and ``xi_T = Gamma_B(xi_0;
+    T)`` (paper, Eq. 1 and Algorithm 1). An element acts on space-time, so both are one element
+    ``xi`` acting on the times of the input and on the times of the output.
 
-    ``operator`` is any module on ``(B, C, *grid)``, trained or not; ``horizon`` is the time T between its input and its
-    output, in units in which the domain has length 1. ``frame`` defaults to the analytic one, which needs no training.
+    Args:
+        operator: any module on ``(B, C, *grid)``, trained or not.
+        group: the symmetry that the wrapped operator shall have.
+        channels: what the channels are, e.g. ``"u: velocity, p: scalar"`` (a vector takes one
+            channel per axis, in the order of the grid axes x, y, z). Needed by every group whose
+            action depends on it, that is by all but translations.
+        horizon: the time between input and output, in the units of the data. Needed by groups with
+            boosts.
+        lengths: the period of the box along each axis, in the units of the data: one number, or one
+            per axis.
+        frame: how the frame is found; by default read off the field, without training.
+        on_undetermined: what to do when a field does not determine its frame: warn once, raise, or
+            ignore it. The coordinate is then 0, and the operator sees the field unmoved; where the
+            field repeats itself within the box, it is one of those that fit equally well.
+        input, output: the types of the fields in full, instead of channels, horizon and lengths:
+            several snapshots, or other channels out than in.
     """
 
-    def __init__(self, operator: nn.Module, group: Group, frame: Frame | None = None, horizon: float = 0.0) -> None:
+    def __init__(
+        self,
+        operator: nn.Module,
+        group: Group,
+        *,
+        channels: str | None = None,
+        horizon: float | None = None,
+        lengths: float | Sequence[float] = 1.0,
+        frame: Frame | None = None,
+        on_undetermined: Undetermined = "warn",
+        input: FieldType | None = None,
+        output: FieldType | None = None,
+    ) -> None:
         super().__init__()
+        if on_undetermined not in ("warn", "raise", "ignore"):
+            raise UsageError(
+                f"on_undetermined: expected 'warn', 'raise' or 'ignore', got {on_undetermined!r}"
+            )
         self.operator = operator
         self.group = group
-        self.frame = AnalyticFrame(group) if frame is None else frame
-        self.horizon = horizon
+        self.input, self.output = field_types(group, channels, horizon, lengths, input, output)
+        self.frame = default_slice(group).frame() if frame is None else frame
+        self.on_undetermined = on_undetermined
+        self._warned: set[str] = set()
 
-    def forward(self, field: Tensor) -> Tensor:
-        self._check(field)
-        return self.at(field, self.frame(field).xi)
+    def forward(self, field: Tensor, *args: Any, box: Box | None = None, **kwargs: Any) -> Tensor:
+        """The prediction for ``(B, C, *grid)``, in the dtype and on the grid of the field.
 
-    def at(self, field: Tensor, xi_0: Tensor) -> Tensor:
-        """The prediction with a given input frame: the true one (oracle), a refined one, or the estimate."""
-        work = field.to(compute_dtype(field.dtype))
-        canonical = self.group.inverse(work, xi_0)
-        u_c = self.operator(canonical.to(self._operator_dtype(field.dtype))).to(work.dtype)
-        xi_T = self.group.transport(xi_0, self.horizon)
-        return self.group.act(u_c, xi_T).to(field.dtype)
+        Further arguments are handed to the operator. ``box`` is the geometry of each sample where
+        samples differ; the operator is then given the box of the canonical field as ``box``.
+        """
+        return self.predict(field, *args, box=box, **kwargs).values
 
-    def frame_of(self, field: Tensor) -> Estimate:
-        """The estimated coordinates of each sample, with a confidence."""
-        self._check(field)
-        return self.frame(field)
+    def predict(
+        self,
+        field: Tensor,
+        *args: Any,
+        box: Box | None = None,
+        hint: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Prediction:
+        """The prediction together with the estimated frame.
 
-    def canonicalize(self, field: Tensor) -> Tensor:
+        ``hint`` is the true element where it is known, as in training; only a frame that has to
+        search for it looks at it.
+        """
+        typed = self._typed(field, box)
+        found: Estimate = self.frame(typed, hint)
+        self._check_determined(found)
+        return Prediction(self._at(typed, found.xi, args, kwargs), found)
+
+    def at(
+        self, field: Tensor, xi: Tensor, *args: Any, box: Box | None = None, **kwargs: Any
+    ) -> Tensor:
+        """The prediction with a given frame: the true one, a refined one, or another estimate."""
+        return self._at(self._typed(field, box), xi, args, kwargs)
+
+    def frame_of(self, field: Tensor, box: Box | None = None) -> Estimate:
+        """The estimated coordinates of each sample, and how firmly each is determined."""
+        found: Estimate = self.frame(self._typed(field, box))
+        return found
+
+    def canonicalize(self, field: Tensor, box: Box | None = None) -> Tensor:
         """The field pulled back to the canonical frame: what the operator sees."""
-        return self.group.inverse(field, self.frame_of(field).xi)
+        typed = self._typed(field, box)
+        return self.group.inverse(typed, self.frame(typed).xi).values
 
-    def refine(self, field: Tensor, refiner: Refiner | None = None) -> Refinement:
-        """A frame with lower energy than the estimate's (test-time adaptation, by the frame's own energy); weights stay frozen.
+    def refine(
+        self, field: Tensor, refiner: Refiner | None = None, box: Box | None = None
+    ) -> Refinement:
+        """A frame of lower energy than the estimate's (test-time adaptation); weights stay frozen.
 
         Predict with it by ``model.at(field, model.refine(field).xi)``.
         """
         refiner = GaussNewton() if refiner is None else refiner
+        typed = self._typed(field, box)
         with torch.no_grad():
-            xi_0 = self.frame_of(field).xi
-        return refiner(self.frame.energy(), field.to(compute_dtype(field.dtype)), xi_0)
+            xi = self.frame(typed).xi
+        return refiner(self.frame.energy(), typed.to(compute_dtype(field.dtype)), xi)
+
+    @torch.no_grad()
+    def rollout(
+        self,
+        field: Tensor,
+        steps: int,
+        *args: Any,
+        box: Box | None = None,
+        conserve: bool | Sequence[str] = False,
+        **kwargs: Any,
+    ) -> Tensor:
+        """``steps`` predictions in a row, each the input of the next: ``(B, steps, C', *grid)``.
+
+        With several input snapshots each prediction joins the window and the oldest ones leave it.
+        ``conserve`` keeps the spatial means of the last input snapshot, of all channels or of those
+        named: an operator that loses a little momentum in every step otherwise slows a flow down.
+        A sample that stops being finite is infinite from there on, and the others go on.
+        """
+        self._check_rollout()
+        channels = field.shape[1] // self.input.snapshots
+        kept = self._conserved(conserve, channels)
+        window = field
+        means = field[:, -channels:].flatten(2).mean(dim=2)  # of the last snapshot, (B, C)
+        lost = torch.zeros(len(field), dtype=torch.bool, device=field.device)
+        found: list[Tensor] = []
+        ones = [1] * (field.ndim - 1)
+        for _ in range(steps):
+            block = self(window, *args, box=box, **kwargs)
+            if kept:
+                block = self._with_means(block, means, kept)
+            lost = lost | ~torch.isfinite(block).flatten(1).all(dim=1)
+            gone = lost.reshape(-1, *ones)
+            found.append(block.masked_fill(gone, math.inf))
+            window = torch.cat([window, block], dim=1)[:, -field.shape[1] :]
+            window = window.masked_fill(gone, 0.0)
+        return torch.stack(found, dim=1)
+
+    # --- the steps of the method
+
+    def _at(
+        self, field: Field, xi: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor:
+        dtype = field.values.dtype
+        canonical = self.group.inverse(field.to(compute_dtype(dtype)), xi)
+        if field.box is not None:
+            kwargs = kwargs | {"box": canonical.box}
+        u_c = self.operator(canonical.values.to(self._operator_dtype(dtype)), *args, **kwargs)
+        predicted = Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)
+        return self.group.act(predicted, xi).values.to(dtype)
 
     def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Half precision for an operator with such weights; else the dtype in which everything around it is computed."""
+        """Half precision for an operator with such weights, else that of everything around it."""
         weight = next(self.operator.parameters(), None)
         return dtype if weight is not None and weight.dtype == dtype else compute_dtype(dtype)
 
-    def _check(self, field: Tensor) -> None:
+    def _typed(self, values: Tensor, box: Box | None) -> Field:
         # Finding a NaN costs a pass over the field; in training the loss watches for it.
-        check_field(field, dim=self.group.dim, finite=not self.training)
+        check_field(values, dim=self.input.dim, finite=not self.training)
+        return Field(values, self.input, box)
+
+    def _check_determined(self, found: Estimate) -> None:
+        if self.training or self.on_undetermined == "ignore" or torch.compiler.is_compiling():
+            return
+        missing = (found.quality <= 0).any(dim=0)
+        if not bool(missing.any()):
+            return
+        names = [n for n, no in zip(self.group.coordinates, missing.tolist(), strict=True) if no]
+        count = int((found.quality <= 0).any(dim=1).sum())
+        text = (
+            f"the frame of {count} of {len(found.xi)} samples is not determined: "
+            f"{', '.join(names)}. "
+            "PACE does not follow such fields along them (a shear flow has no place along its "
+            "axis, a pattern that repeats itself has several): look at "
+            "model.frame_of(field).quality, "
+            "choose another slice or frame, or silence this with on_undetermined='ignore'"
+        )
+        if self.on_undetermined == "raise":
+            raise FieldError(text)
+        if not set(names) <= self._warned:
+            self._warned.update(names)
+            warnings.warn(text, UndeterminedFrameWarning, stacklevel=_level_of_caller())
+
+    # --- rollouts
+
+    def _check_rollout(self) -> None:
+        if self.input.channels != self.output.channels:
+            raise FieldError(
+                f"rollout: the output {self.output.text!r} cannot be the next input "
+                f"{self.input.text!r}: both need the same channels"
+            )
+
+    def _conserved(self, conserve: bool | Sequence[str], channels: int) -> list[int]:
+        """The numbers of the channels of a snapshot whose means are kept."""
+        names = self.input.channels
+        if isinstance(conserve, bool):
+            return list(range(channels)) if conserve else []
+        wanted = [name for name in conserve if name not in names]
+        if wanted:
+            raise FieldError(f"conserve: there is no channel {wanted[0]!r} among {names}")
+        return [names.index(name) for name in conserve]
+
+    @staticmethod
+    def _with_means(block: Tensor, means: Tensor, kept: list[int]) -> Tensor:
+        shape = len(block), -1, means.shape[1], *block.shape[2:]
+        each = block.reshape(shape)  # (B, S, C, *grid)
+        change = means[:, None] - each.flatten(3).mean(dim=3)  # (B, S, C)
+        mask = torch.zeros_like(means[0])
+        mask[kept] = 1
+        change = (change * mask).reshape(*change.shape, *[1] * (each.ndim - 3))
+        return (each + change).flatten(1, 2)
+
+
+def _level_of_caller() -> int:
+    """How far up the line stands that called a model, so that a warning can point to it."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def field_types(
+    group: Group,
+    channels: str | None,
+    horizon: float | None,
+    lengths: float | Sequence[float] = 1.0,
+    input: FieldType | None = None,
+    output: FieldType | None = None,
+) -> tuple[FieldType, FieldType]:
+    """The types of input and output that these words mean; a clear error where one is missing."""
+    if input is not None or output is not None:
+        if input is None or output is None or channels is not None or horizon is not None:
+            raise UsageError(
+                "give input= and output= together, or channels=, horizon= and lengths="
+            )
+        given = input, output
+    else:
+        if channels is None and group.needs_kinds:
+            raise UsageError(
+                f"the {group.name} group acts on channels by their kind, so say what they are: "
+                'channels="u: velocity, p: scalar" (kinds: scalar, pseudoscalar, vector, velocity, '
+                "momentum, speed)"
+            )
+        if horizon is None and group.moves_in_time:
+            raise UsageError(
+                f"the {group.name} group has boosts, which move a field between input and output: "
+                "say horizon=T, the time between them, in the units of your data, and lengths=L, "
+                "the period of the box in the same units"
+            )
+        first = FieldType.parse(channels or "", group.dim, lengths=lengths)
+        given = first, first.at([0.0 if horizon is None else horizon])
+    group.check_type(given[0])
+    group.check_action(given[1])
+    return given

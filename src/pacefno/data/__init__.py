@@ -1,21 +1,38 @@
-"""Datasets: ``generate`` makes one, ``open_dataset`` reads it; in between lie verified, sharded HDF5 files."""
+"""Sources of samples: datasets that are generated here, and other people's files.
+
+`prepare` makes the dataset of a recipe where it is missing and opens it; `generate` and
+`open_dataset` are its two halves. Importing this package needs h5py.
+"""
 
 from __future__ import annotations
 
-from pacefno.data.errors import DatasetError
-from pacefno.data.generate import generate
-from pacefno.data.normalise import channel_statistics
-from pacefno.data.presets import SIZES, Sizes, sizes_named
-from pacefno.data.read import Dataset, Samples, open_dataset
+from pacefno.data.arrays_file import StoredFields, read_fields, write_fields
+from pacefno.data.generate import folder_of, generate, is_generated, open_dataset, prepare
+from pacefno.data.lpsda import TrajectoryDataset, read_lpsda, write_lpsda
+from pacefno.data.recipe import PairRecipe, Recipe, Sizes, TrajectoryRecipe
+from pacefno.data.samples import Pairs, Source, Trajectories, channel_statistics
+from pacefno.data.store import DatasetError, PairDataset
 
 __all__ = [
-    "SIZES",
-    "Dataset",
     "DatasetError",
-    "Samples",
+    "PairDataset",
+    "PairRecipe",
+    "Pairs",
+    "Recipe",
     "Sizes",
+    "Source",
+    "StoredFields",
+    "Trajectories",
+    "TrajectoryDataset",
+    "TrajectoryRecipe",
     "channel_statistics",
+    "folder_of",
     "generate",
+    "is_generated",
     "open_dataset",
-    "sizes_named",
+    "prepare",
+    "read_fields",
+    "read_lpsda",
+    "write_fields",
+    "write_lpsda",
 ]

@@ -1,156 +1,427 @@
-"""Everything that determines the content of a dataset, and nothing else: equal recipes give equal bytes."""
+"""How the samples of a dataset are made: draw, centre, solve, move, take every k-th point.
+
+A recipe knows the physics and the random law; files and processes are ``generate.py``'s business.
+Sample ``index`` of a split depends on the seed, the split and the index alone: not on how many
+others there are, on the grid that is stored, or on the number of processes.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import json
 import math
-from importlib.metadata import version
-from typing import Annotated, Final
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
 
-import h5py
 import numpy as np
+import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
-from pacefno.data.presets import sizes_named
-from pacefno.equations import Problem
+from pacefno.errors import UsageError
+from pacefno.fields import Box, Field
+from pacefno.grid import coarsen, points, resample
+from pacefno.pde import Equation, Law, SolverError, solve
+from pacefno.pde.initial import generator_for
+from pacefno.registry import unknown
+from pacefno.task import Task
 
-FORMAT: Final = 1
-SPLITS: Final = ("train", "validation", "test_id", "test_ood")
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Document: TypeAlias = Mapping[str, Any]  # plain data that JSON can hold
 
-# Bounds that no dataset of ours reaches: a file that declares more is damaged or hostile.
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Points = Annotated[int, Field(ge=2, le=16_384)]
-Frames = Annotated[int, Field(ge=1, le=1_000)]
-Name = Annotated[str, Field(max_length=100)]
-Grid = Annotated[tuple[Points, ...], Field(min_length=1, max_length=3)]
-Names = Annotated[tuple[Name, ...], Field(max_length=100)]
-Numbers = Annotated[tuple[float, ...], Field(max_length=100)]
+MAX_REDRAWS = 200  # draws in a row without a frame after which a law is called unusable
+SMALL_GRID_POINTS = 4096  # up to so many points, more samples fit into the cache at once
 
 
-class Recipe(BaseModel):
-    """A problem at a preset with a seed, in numbers and names alone."""
+@dataclass(frozen=True)
+class Sizes:
+    """Samples per split; ``thin`` caps the points per axis of the training grid, by dimension."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    train: int
+    validation: int
+    test: int
+    thin: Mapping[int, int] | None = None
 
-    problem: Name
-    preset: Name
-    seed: int
-    stationary: bool
-    train: Count
-    validation: Count
-    test: Count
-    channels: Names
-    frames_in: Frames
-    frames_out: Frames
-    solver_grid: Grid
-    ood_grid: Grid  # the test splits are stored on this one
-    id_grid: Grid  # train and validation on this one: every `coarsening`-th point of the OOD grid
-    coarsening: Annotated[int, Field(ge=1, le=64)]
-    parameters: dict[Name, float]
-    spacing: float
-    horizon: float
-    solver_step: float
-    solver_precision: Name
-    coordinates: Names  # of the group, one per column of the stored generators
-    train_range: Numbers
-    ood_low: Numbers
-    ood_high: Numbers
-    resolved: bool  # whether the OOD targets were also solved for, because the group is only nearly a symmetry
-    first_sample: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of the initial states: tells one random law from another
-    versions: dict[Name, Name]
+    def count(self, part: str) -> int:
+        """The samples of ``train``, ``validation`` or ``test``."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[part]
+
+
+PAIR_SIZES: dict[str, Sizes] = {
+    "smoke": Sizes(train=24, validation=8, test=8, thin={1: 128, 2: 32, 3: 16}),
+    "quick": Sizes(train=500, validation=50, test=100),
+    "standard": Sizes(train=1000, validation=100, test=200),
+    "paper": Sizes(train=1000, validation=100, test=200),
+}
+TRAJECTORY_SIZES: dict[str, Sizes] = {  # LPSDA's splits have 512 trajectories each
+    "smoke": Sizes(train=16, validation=8, test=8),
+    "quick": Sizes(train=128, validation=32, test=64),
+    "standard": Sizes(train=512, validation=512, test=512),
+    "paper": Sizes(train=512, validation=512, test=512),
+}
+PARTS = ("train", "validation", "test")  # what is drawn; a part may be stored as several splits
+
+
+class Recipe(ABC):
+    """What the generator needs to know: parts, the splits they are stored as, and their values."""
+
+    name: str
+    equation: Equation
+    task: Task
+    sizes: Mapping[str, Sizes]
+    part_samples: int  # samples made by one job: what an interruption loses per process
+
+    @abstractmethod
+    def splits(self, part: str) -> tuple[str, ...]:
+        """The splits that are stored from one part: of ``test``, ``test_id`` and ``test_ood``."""
+
+    @abstractmethod
+    def make(
+        self, part: str, indices: range, preset: str, seed: int, *, stationary: bool
+    ) -> dict[str, Arrays]:
+        """The values of some samples for each split of a part; ``SolverError`` if one fails."""
+
+    @abstractmethod
+    def document(self, preset: str, seed: int, *, stationary: bool) -> dict[str, Any]:
+        """All that determines the values, as plain data: equal documents mean equal datasets.
+
+        Nothing in it is computed from samples, so it is the same on every machine.
+        """
+
+    @abstractmethod
+    def sample_bytes(self, split: str, preset: str) -> int:
+        """Bytes of one stored sample."""
+
+    def sizes_of(self, preset: str) -> Sizes:
+        if preset not in self.sizes:
+            raise UsageError(unknown("preset", preset, self.sizes))
+        return self.sizes[preset]
+
+
+def name_differences(old: Document, new: Document, most: int = 3) -> str:
+    """Which entries of two documents differ and how, as text for people; empty if none do."""
+    was, now = _flat(old), _flat(json.loads(json.dumps(new)))  # as a file gives it back
+    changed = [key for key in now | was if was.get(key) != now.get(key)]
+    texts = [f"{key} is {was.get(key)}, now {now.get(key)}" for key in changed[:most]]
+    return "; ".join(texts + [f"{len(changed) - most} more"] * (len(changed) > most))
+
+
+def _flat(document: Document, before: str = "") -> dict[str, Any]:
+    """Nested entries by their path: ``{"samples": {"train": 8}}`` is ``{"samples.train": 8}``."""
+    entries: dict[str, Any] = {}
+    for key, value in document.items():
+        nested = isinstance(value, Mapping) and value
+        entries |= _flat(value, f"{before}{key}.") if nested else {f"{before}{key}": value}
+    return entries
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class PairRecipe(Recipe):
+    """Pairs of input and target: some snapshots of a solution, and those that follow.
+
+    The splits ``train`` and ``validation`` are stored on the training grid (ID), both test splits
+    on the finer one (OOD): ``test_id`` as solved, ``test_ood`` moved by elements ``xi`` of the
+    group beyond the training range. Where the group is only nearly a symmetry (``resolve``), the
+    target is also solved from the moved state (``resolved``).
+    """
+
+    name: str
+    equation: Equation
+    law: Law
+    task: Task
+    grid: tuple[int, ...]  # the OOD grid, on which everything is solved
+    coarsening: int  # the ID grid takes every such point
+    step: float  # time step of the solver
+    ood_low: tuple[float, ...]  # |xi| of the OOD test set: a shell beyond the training range
+    ood_high: tuple[float, ...]
+    resolve: bool = False
+    precision: str = "float64"  # of the solver; float32 where that is far below the error of a step
+    sizes: Mapping[str, Sizes] = field(default_factory=lambda: PAIR_SIZES)
+    part_samples: int = 48
+
+    def __post_init__(self) -> None:
+        if any(n % self.coarsening for n in self.grid):
+            raise UsageError(f"{self.name}: {self.coarsening} does not divide the grid {self.grid}")
+        for type in (self.task.input, self.task.output):
+            if any(length != 1 for length in type.lengths):
+                raise UsageError(
+                    f"{self.name}: pairs are solved in a box of length 1, got {type.lengths}: "
+                    "state the equation in such units"
+                )
+
+    def splits(self, part: str) -> tuple[str, ...]:
+        return ("test_id", "test_ood") if part == "test" else (part,)
+
+    def ood_grid(self, preset: str) -> tuple[int, ...]:
+        """The grid on which the test splits are stored."""
+        return tuple(n // self._stride(preset) for n in self.grid)
+
+    def id_grid(self, preset: str) -> tuple[int, ...]:
+        """The grid on which the training and validation splits are stored."""
+        return tuple(n // (self._stride(preset) * self.coarsening) for n in self.grid)
+
+    def _stride(self, preset: str) -> int:
+        """Every how many solver points one is stored: the smallest that makes the ID grid fit."""
+        thin = self.sizes_of(preset).thin
+        most = math.inf if thin is None else thin[self.equation.dim]
+        for stride in range(1, min(self.grid) // (2 * self.coarsening) + 1):
+            divides = all(n % (stride * self.coarsening) == 0 for n in self.grid)
+            if divides and max(self.grid) // (self.coarsening * stride) <= most:
+                return stride
+        return 1  # a grid without a suitable divisor is stored whole
+
+    # --- one sample
+
+    def initial_state(
+        self, seed: int, part: str, index: int, *, stationary: bool = False
+    ) -> tuple[Tensor, int]:
+        """A state on the canonical slice, ``(C, *grid)``, and how many draws were rejected.
+
+        ``stationary`` skips the centring: the law then has no frame (the paper's 1-D setting).
+        """
+        for attempt in range(MAX_REDRAWS):
+            generator = generator_for(seed, self.name, part, index, attempt)
+            state = self.law.draw(generator, self.grid)[None]
+            if stationary:
+                return state[0], attempt
+            field = Field(state, self.equation.field_type())
+            if float(self.task.slice.quality(field)) >= self.task.slice.threshold:
+                return self.to_slice(field).values[0], attempt
+        raise SolverError(
+            f"{self.name}: {part} sample {index}: {MAX_REDRAWS} draws in a row carry no frame: "
+            "change the law or the slice"
+        )
+
+    def to_slice(self, field: Field) -> Field:
+        """Pull states back; twice, because a rotation about the centre needs the centre first."""
+        for _ in range(2):
+            field = self.task.group.inverse(field, self.task.slice.coordinates(field))
+        return field
+
+    def solve(self, initial: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets ``(B, S * C, *grid)`` of initial states."""
+        first, second = self.task.input, self.task.output
+        times = [t * first.step for t in first.times] + [t * second.step for t in second.times]
+        states = solve(self.equation, initial, times, self.step)  # (B, S, C, *grid)
+        return states[:, : first.snapshots].flatten(1, 2), states[:, first.snapshots :].flatten(
+            1, 2
+        )
+
+    # --- many
+
+    def make(
+        self, part: str, indices: range, preset: str, seed: int, *, stationary: bool
+    ) -> dict[str, Arrays]:
+        pieces: dict[str, list[Arrays]] = {split: [] for split in self.splits(part)}
+        size = 8 if math.prod(self.grid) <= SMALL_GRID_POINTS else 4
+        for start in range(indices.start, indices.stop, size):
+            # A batch is always full, even past the end: the last bits of a solution depend on how
+            # many are solved together, and no sample may depend on how many others a preset has.
+            batch, kept = range(start, start + size), min(size, indices.stop - start)
+            drawn = [self.initial_state(seed, part, i, stationary=stationary) for i in batch]
+            fields = self._solved(torch.stack([state for state, _ in drawn]), part, batch)
+            redraws = torch.tensor([count for _, count in drawn])
+            for split in pieces:
+                moved = self._moved(fields, batch, seed) if split == "test_ood" else fields
+                values = {k: v[:kept] for k, v in (moved | {"redraws": redraws}).items()}
+                pieces[split].append(self._stored(values, split, preset))
+        return {
+            split: {name: np.concatenate([piece[name] for piece in found]) for name in found[0]}
+            for split, found in pieces.items()
+        }
+
+    def _solved(self, states: Tensor, part: str, batch: range) -> dict[str, Tensor]:
+        dtype = getattr(torch, self.precision)
+        try:
+            inputs, targets = self.solve(states.to(dtype))
+        except SolverError as error:
+            raise SolverError(self._blame(states, part, batch)) from error
+        return {"input": inputs.double(), "target": targets.double()}
+
+    def _blame(self, states: Tensor, part: str, batch: range) -> str:
+        """Which sample of a failed batch it was: the solver knows only its place in the batch."""
+        bad = []
+        for index, state in zip(batch, states, strict=True):
+            try:
+                self.solve(state[None])
+            except SolverError:
+                bad.append(index)
+        return (
+            f"{self.name}: {part} sample {', '.join(map(str, bad or batch))} has no valid solution "
+            f"with step size {self.step:g}: nothing of its part was stored; reduce the step or "
+            "soften the initial states"
+        )
+
+    def _moved(self, fields: dict[str, Tensor], batch: range, seed: int) -> dict[str, Tensor]:
+        """The OOD twins ``C_g a`` and ``C_g u`` for a g outside the training range."""
+        group = self.task.group
+        rows = [
+            group.sample(self.ood_low, self.ood_high, 1, generator_for(seed, self.name, "ood", i))
+            for i in batch
+        ]
+        xi = torch.cat(rows)
+        moved = {
+            "input": group.act(Field(fields["input"], self.task.input), xi).values,
+            "target": group.act(Field(fields["target"], self.task.output), xi).values,
+            "xi": xi,
+        }
+        if self.resolve:
+            initial = moved["input"][:, : len(self.task.input.channels)]
+            moved["resolved"] = self._solved(initial, "moved test", batch)["target"]
+        return moved
+
+    def _stored(self, values: dict[str, Tensor], split: str, preset: str) -> Arrays:
+        """What is kept of a batch: every k-th point in float32, elements and counts as they are."""
+        stride = self._stride(preset) * (1 if split.startswith("test") else self.coarsening)
+        return {
+            name: tensor.numpy()
+            if name in ("xi", "redraws")
+            else coarsen(tensor, stride).numpy().astype(np.float32)
+            for name, tensor in values.items()
+        }
+
+    def sample_bytes(self, split: str, preset: str) -> int:
+        channels = self.task.input.size + self.task.output.size
+        channels += self.task.output.size if split == "test_ood" and self.resolve else 0
+        grid = self.ood_grid(preset) if split.startswith("test") else self.id_grid(preset)
+        return channels * math.prod(grid) * 4
+
+    def document(self, preset: str, seed: int, *, stationary: bool) -> dict[str, Any]:
+        sizes = self.sizes_of(preset)
+        task = self.task.document()
+        return {
+            "recipe": "pairs",
+            "name": self.name,
+            "preset": preset,
+            "seed": seed,
+            "stationary": stationary,
+            "samples": {part: sizes.count(part) for part in PARTS},
+            "equation": self.equation.name,
+            "parameters": self.equation.parameters,
+            "law": self.law.text,
+            "input": task["input"],
+            "output": task["output"],
+            "group": task["group"],
+            "slice": task["slice"],
+            "solver_grid": list(self.grid),
+            "ood_grid": list(self.ood_grid(preset)),
+            "id_grid": list(self.id_grid(preset)),
+            "coarsening": self.coarsening,
+            "solver_step": self.step,
+            "solver_precision": self.precision,
+            "ood_low": list(self.ood_low),
+            "ood_high": list(self.ood_high),
+            "resolve": self.resolve,
+        }
+
+
+# --- trajectories ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class TrajectoryRecipe(Recipe):
+    """Whole trajectories, each with a box length and a time step of its own (LPSDA's protocol).
+
+    Both are uniform within ``variation`` of the nominal ones, and a trajectory starts from
+    ``u_0(x) = sum_i A_i sin(2 pi l_i x / L + phi_i)``. It is solved for ``solved`` snapshots, of
+    which the last ``kept`` are stored.
+    """
+
+    name: str
+    equation: Equation
+    task: Task  # the nominal length and step are those of its input type
+    solved: int  # snapshots from time 0 to the end, both included
+    ood_low: tuple[float, ...]  # |xi| of the moved test set: beyond the training range
+    ood_high: tuple[float, ...]
+    file_name: tuple[str, str]  # of its files at LPSDA: the equation and a suffix
+    solver_points: int
+    substeps: int  # steps of the solver between two snapshots
+    kept: int = 140
+    points: int = 256
+    variation: float = 0.1
+    waves: int = 10
+    wavenumbers: tuple[int, ...] = (1, 2)
+    sizes: Mapping[str, Sizes] = field(default_factory=lambda: TRAJECTORY_SIZES)
+    part_samples: int = 32
 
     @property
-    def dim(self) -> int:
-        return len(self.ood_grid)
+    def length(self) -> float:
+        """The nominal length of the box."""
+        return self.task.input.lengths[0]
 
-    @property
-    def in_channels(self) -> int:
-        return self.frames_in * len(self.channels)
+    def splits(self, part: str) -> tuple[str, ...]:
+        return (part,)
 
-    @property
-    def out_channels(self) -> int:
-        return self.frames_out * len(self.channels)
+    def initial(self, seed: int, part: str, indices: Sequence[int]) -> tuple[Tensor, Box]:
+        """States ``(B, 1, solver_points)`` and their boxes; each depends on its own key alone."""
+        drawn = [self._draw(generator_for(seed, self.name, _LPSDA_MODE[part], i)) for i in indices]
+        states, lengths, steps = (torch.stack(column) for column in zip(*drawn, strict=True))
+        return states, Box(lengths[:, None], steps)
 
-    @property
-    def folder_name(self) -> str:
-        return f"{self.preset}-seed{self.seed}{'-stationary' if self.stationary else ''}"
+    def _draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        uniform = torch.rand(2, dtype=torch.float64, generator=generator)
+        scales = 1 + self.variation * (2 * uniform - 1)
+        amplitude, phase, choice = torch.rand(
+            3, self.waves, 1, dtype=torch.float64, generator=generator
+        )
+        numbers = torch.tensor(self.wavenumbers, dtype=torch.float64)
+        wavenumber = numbers[(choice * len(self.wavenumbers)).long()]
+        x = points((self.solver_points,))
+        angle = 2 * math.pi * (wavenumber * x + phase)  # (waves, solver_points)
+        state = ((amplitude - 0.5) * torch.sin(angle)).sum(dim=0, keepdim=True)
+        return state, self.length * scales[0], self.task.input.step * scales[1]
 
-    @property
-    def command(self) -> str:
-        """What makes this dataset, as one types it."""
-        switch = " --stationary" if self.stationary else ""
-        return f"pacefno data generate {self.problem} --preset {self.preset} --seed {self.seed}{switch}"
+    def solve(self, initial: Tensor, box: Box) -> Tensor:
+        """The stored snapshots of the solutions from these states, ``(B, kept, points)``."""
+        times = [float(number) for number in range(self.solved - self.kept, self.solved)]
+        states = solve(self.equation, initial, times, 1 / self.substeps, box=box)
+        return resample(states[:, :, 0], (self.points,))
 
-    def samples(self, split: str) -> int:
-        return {"train": self.train, "validation": self.validation}.get(split, self.test)
+    def make(
+        self, part: str, indices: range, preset: str, seed: int, *, stationary: bool
+    ) -> dict[str, Arrays]:
+        if stationary:
+            raise UsageError(f"stationary: the trajectories of {self.name} are never centred")
+        states, box = self.initial(seed, part, indices)
+        try:
+            values = self.solve(states, box)
+        except SolverError as error:
+            where = f"{part} samples {indices.start} to {indices.stop - 1}"
+            raise SolverError(f"{self.name}: {where}: {error}") from error
+        arrays = {"values": values, "length": box.lengths[:, 0], "step": box.step}
+        return {part: {name: tensor.numpy() for name, tensor in arrays.items()}}
 
-    def grid(self, split: str) -> tuple[int, ...]:
-        """The grid on which a split is stored."""
-        return self.id_grid if split in ("train", "validation") else self.ood_grid
+    def sample_bytes(self, split: str, preset: str) -> int:
+        return 8 * self.kept * self.points
 
-    def sha256(self) -> str:
-        """The name of this recipe, written into every shard made from it."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-    def differences(self, other: Recipe) -> list[str]:
-        """Which settings differ, as text; versions of libraries are no setting."""
-        mine, theirs = self.model_dump(exclude={"versions"}), other.model_dump(exclude={"versions"})
-        return [f"{key} is {theirs[key]}, now {mine[key]}" for key in mine if mine[key] != theirs[key]]
-
-
-def recipe_of(problem: Problem, preset: str, seed: int, *, stationary: bool) -> Recipe:
-    """The recipe of a problem at a preset; refuses a preset that does not exist and a grid that cannot be thinned."""
-    sizes = sizes_named(preset)
-    stride = sizes.stride(problem)
-    if any(n % (stride * problem.coarsening) for n in problem.grid):
-        raise ValueError(f"{problem.name}: the grid {problem.grid} is no multiple of its coarsening {problem.coarsening}")
-    return Recipe(
-        problem=problem.name,
-        preset=preset,
-        seed=seed,
-        stationary=stationary,
-        train=sizes.train,
-        validation=sizes.validation,
-        test=sizes.test,
-        channels=problem.equation.channels,
-        frames_in=problem.frames_in,
-        frames_out=problem.frames_out,
-        solver_grid=problem.grid,
-        ood_grid=tuple(n // stride for n in problem.grid),
-        id_grid=tuple(n // (stride * problem.coarsening) for n in problem.grid),
-        coarsening=problem.coarsening,
-        parameters=problem.equation.parameters,
-        spacing=problem.spacing,
-        horizon=problem.horizon,
-        solver_step=problem.step,
-        solver_precision=problem.precision,
-        coordinates=problem.group.coordinates,
-        train_range=problem.train_range,
-        ood_low=problem.ood_low,
-        ood_high=problem.ood_high,
-        resolved=not problem.exact_group,
-        first_sample=_first_sample(problem, seed, stationary),
-        versions=_versions(),
-    )
-
-
-def _first_sample(problem: Problem, seed: int, stationary: bool) -> str:
-    """The sum of the first initial state to six decimals: round-off differs between machines, the law must not."""
-    state, _ = problem.initial_state(seed, "train", 0, stationary=stationary)
-    rounded = np.round(state.numpy(), 6) + 0.0  # zero has a sign, which is round-off too: -0.0 + 0.0 is 0.0
-    return hashlib.sha256(rounded.tobytes()).hexdigest()
+    def document(self, preset: str, seed: int, *, stationary: bool) -> dict[str, Any]:
+        if stationary:
+            raise UsageError(f"stationary: the trajectories of {self.name} are never centred")
+        sizes = self.sizes_of(preset)
+        return {
+            "recipe": "trajectories",
+            "name": self.name,
+            "preset": preset,
+            "seed": seed,
+            "samples": {part: sizes.count(part) for part in PARTS},
+            "equation": self.equation.name,
+            "parameters": self.equation.parameters,
+            "length": self.length,
+            "step": self.task.input.step,
+            "variation": self.variation,
+            "waves": self.waves,
+            "wavenumbers": list(self.wavenumbers),
+            "snapshots": [self.kept, self.solved],
+            "points": [self.points, self.solver_points],
+            "substeps": self.substeps,
+            "cut": self.equation.cut,
+        }
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "pacefno": version("pacefno"),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "h5py": h5py.__version__,
-    }
-
-
-def points_of(grid: tuple[int, ...]) -> int:
-    """How many points a grid has."""
-    return math.prod(grid)
+_LPSDA_MODE = {"train": "train", "validation": "valid", "test": "test"}  # the key of a draw

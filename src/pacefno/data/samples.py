@@ -1,122 +1,128 @@
-"""The values of a shard: draw, centre, solve, move, and take every k-th point; moved in float64 and stored in float32."""
+"""What training and evaluation are given: pairs of fields, or whole trajectories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pacefno.data.recipe import Recipe
-from pacefno.data.schema import COORDINATE, FIELD, Shard, batch_size, layout
-from pacefno.data.shards import Arrays
-from pacefno.equations import Problem, SolverError
-from pacefno.equations.random_fields import generator_for
-from pacefno.grid import coarsen, points
-from pacefno.symmetry.translation import AXES
+from pacefno.errors import UsageError
+from pacefno.fields import Box
+from pacefno.grid import FieldError, check_field
+
+Grid = Literal[
+    "id", "ood"
+]  # the grid of the training samples, or the finer one of the test samples
 
 
+@final
 @dataclass(frozen=True)
-class Made:
-    """The content of one file, before it is written."""
+class Pairs:
+    """Inputs and targets ``(N, S * C, *grid)``; samples that were moved also say how."""
 
-    shard: Shard
-    arrays: Arrays
-    redraws: int
+    input: Tensor
+    target: Tensor
+    xi: Tensor | None = None  # (N, size): the elements that moved them; for scores, not for models
+    resolved: Tensor | None = None  # the target solved from the moved input
 
+    def __len__(self) -> int:
+        return len(self.input)
 
-def make(problem: Problem, recipe: Recipe, shards: Sequence[Shard], advance: Callable[[int], None]) -> list[Made]:
-    """Solve the samples of one file, or of a pair of ID and OOD files that start from the same states."""
-    first = shards[0]
-    arrays = {shard.split: _empty(recipe, shard) for shard in shards}
-    redraws, size = 0, batch_size(recipe)
-    for start in range(first.start, first.start + first.count, size):
-        # A batch is always full, even past the end: the last bits of a solution depend on how many are solved
-        # together, and so no sample depends on how many others a preset has.
-        indices = range(start, start + size)
-        states, rejected = _initial_states(problem, recipe, _key(first), indices)
-        fields = _solve(problem, states, _key(first), indices)
-        kept = min(size, first.start + first.count - start)
-        redraws += sum(rejected[:kept])
-        for shard in shards:
-            moved = _move(problem, recipe, fields, indices) if shard.split == "test_ood" else fields
-            _store(arrays[shard.split], moved, recipe, shard, start - first.start, kept)
-        advance(kept)
-    return [Made(shard, arrays[shard.split], redraws) for shard in shards]
+    def select(self, rows: slice | Tensor) -> Pairs:
+        """Some of the samples."""
+        parts = (self.input, self.target, self.xi, self.resolved)
+        return Pairs(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+
+    @property
+    def elements(self) -> Tensor:
+        """The elements that moved these samples; an error for samples as they were solved."""
+        if self.xi is None:
+            raise UsageError("these samples were not moved: expected those of test_ood")
+        return self.xi
 
 
-def _key(shard: Shard) -> str:
-    """The name under which initial states are drawn: both test splits share theirs."""
-    return "test" if shard.split.startswith("test") else shard.split
+@final
+@dataclass(frozen=True)
+class Trajectories:
+    """Solutions in time: values ``(N, S * C, *grid)``, snapshot by snapshot, in their own boxes."""
+
+    values: Tensor
+    box: Box
+    channels: int = 1  # of one snapshot
+
+    def __post_init__(self) -> None:
+        check_field(self.values, name="trajectories", finite=False)
+        dim = self.values.ndim - 2
+        shapes = tuple(self.box.lengths.shape), tuple(self.box.step.shape)
+        if shapes != ((len(self.values), dim), (len(self.values),)):
+            raise FieldError(
+                f"trajectories: expected lengths and steps of {len(self.values)} samples in {dim} "
+                f"dimensions, got {shapes}"
+            )
+        if self.values.shape[1] % self.channels:
+            raise FieldError(
+                f"trajectories: {self.values.shape[1]} channels are not whole snapshots of "
+                f"{self.channels}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def snapshots(self) -> int:
+        """How many snapshots each trajectory has."""
+        return self.values.shape[1] // self.channels
+
+    def select(self, rows: slice | Tensor) -> Trajectories:
+        """Some of the trajectories."""
+        return Trajectories(self.values[rows], self.box.select(rows), self.channels)
+
+    def window(self, start: int | Tensor, count: int) -> Trajectories:
+        """``count`` snapshots from number ``start`` on: one number, or one per trajectory."""
+        first = torch.as_tensor(start, device=self.values.device).expand(len(self))
+        if int(first.min()) < 0 or int(first.max()) + count > self.snapshots or count < 1:
+            raise FieldError(
+                f"trajectories: {count} snapshots from {start} on do not lie within the "
+                f"{self.snapshots} there are"
+            )
+        rows = torch.arange(len(self), device=self.values.device)[:, None]
+        numbers = first[:, None] + torch.arange(count, device=self.values.device)
+        by_snapshot = self.values.reshape(
+            len(self), self.snapshots, self.channels, *self.values.shape[2:]
+        )
+        return Trajectories(by_snapshot[rows, numbers].flatten(1, 2), self.box, self.channels)
+
+    def to(self, target: torch.dtype | torch.device) -> Trajectories:
+        """The same in another precision or on another device."""
+        return Trajectories(self.values.to(target), self.box.to(target), self.channels)
 
 
-def _initial_states(problem: Problem, recipe: Recipe, split: str, indices: range) -> tuple[Tensor, list[int]]:
-    states, rejected = [], []
-    for index in indices:
-        try:
-            state, redraws = problem.initial_state(recipe.seed, split, index, stationary=recipe.stationary)
-        except RuntimeError as error:
-            raise SolverError(f"{problem.name}: {split} sample {index}: {error}") from error
-        states.append(state)
-        rejected.append(redraws)
-    return torch.stack(states), rejected
+class Source(Protocol):
+    """Where samples come from: a dataset that was generated, or a file of somebody else's."""
+
+    def load(self, split: str, grid: Grid = "id") -> Pairs | Trajectories:
+        """A split: ``train``, ``validation``, ``test`` (of pairs ``test_id`` and ``test_ood``)."""
+        ...
 
 
-def _solve(problem: Problem, states: Tensor, split: str, indices: range) -> dict[str, Tensor]:
-    try:
-        inputs, targets = problem.solve(states.to(getattr(torch, problem.precision)))
-    except SolverError as error:
-        raise SolverError(_blame(problem, states, split, indices)) from error
-    return {"input": inputs.double(), "target": targets.double()}
+def channel_statistics(fields: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of ``(N, C, *grid)`` over samples and grid, each ``(C,)``.
 
-
-def _blame(problem: Problem, states: Tensor, split: str, indices: range) -> str:
-    """Which sample of a failed batch it was: the solver knows only its place in the batch."""
-    bad = []
-    for index, state in zip(indices, states, strict=True):
-        try:
-            problem.solve(state[None])
-        except SolverError:
-            bad.append(index)
-    return (
-        f"{problem.name}: {split} sample {', '.join(map(str, bad or indices))} has no valid solution with step size "
-        f"{problem.step:g}: nothing of its shard was stored; reduce the step of the problem or soften its initial states"
-    )
-
-
-def _move(problem: Problem, recipe: Recipe, fields: dict[str, Tensor], indices: range) -> dict[str, Tensor]:
-    """The OOD twins: ``C_g a`` and ``C_(Gamma_B g) u`` for a g outside the training range."""
-    group = problem.group
-    rows = [
-        group.sample(recipe.ood_low, recipe.ood_high, 1, generator_for(recipe.seed, problem.name, "ood", index))
-        for index in indices
-    ]
-    xi = torch.cat(rows)
-    moved = {
-        "input": group.act(fields["input"], xi),
-        "target": group.act(fields["target"], group.transport(xi, problem.horizon)),
-        "generators": xi,
-    }
-    if recipe.resolved:
-        initial = moved["input"][:, : len(problem.equation.channels)]
-        moved["target_resolved"] = _solve(problem, initial, "moved test", indices)["target"]
-    return moved
-
-
-def _empty(recipe: Recipe, shard: Shard) -> Arrays:
-    """Room for the fields, and the coordinates of their grid."""
-    arrays = {name: np.empty(shape, dtype) for name, (shape, dtype) in layout(recipe, shard).items()}
-    for axis, n in zip(AXES, recipe.grid(shard.split), strict=False):
-        arrays[axis][:] = points((n,)).numpy()[0]
-    return arrays
-
-
-def _store(arrays: Arrays, fields: dict[str, Tensor], recipe: Recipe, shard: Shard, row: int, count: int) -> None:
-    stride = recipe.solver_grid[0] // recipe.grid(shard.split)[0]
-    for name, values in fields.items():
-        kept = values[:count]
-        if name != "generators":
-            kept = coarsen(kept, stride)
-        arrays[name][row : row + count] = kept.numpy().astype(COORDINATE if name == "generators" else FIELD)
+    Sums run in float64, sample by sample. A channel that does not vary gets 1, so that dividing by
+    it is harmless.
+    """
+    check_field(fields, name="fields to standardise")
+    count = fields.shape[0] * fields[0, 0].numel()
+    total = torch.zeros(fields.shape[1], dtype=torch.float64, device=fields.device)
+    for sample in fields:
+        total += sample.double().flatten(1).sum(dim=1)
+    mean = total / count
+    squares = torch.zeros_like(mean)
+    for sample in fields:
+        squares += (sample.double().flatten(1) - mean[:, None]).square().sum(dim=1)
+    std = (squares / count).sqrt()
+    noise = torch.finfo(fields.dtype).eps * (mean.abs() + torch.finfo(torch.float32).tiny)
+    std = torch.where(std > noise, std, torch.ones_like(std))
+    return mean.to(fields.dtype), std.to(fields.dtype)

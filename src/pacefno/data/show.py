@@ -1,115 +1,172 @@
-"""What is in a dataset, as tables: shapes, ranges, and whether it lies on its slice."""
+"""What is in a dataset, as tables: shapes, ranges, and whether samples lie where they should."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from pacefno.data.pictures import draw_samples, draw_spectra
-from pacefno.data.read import Dataset, Samples
-from pacefno.data.recipe import SPLITS, Recipe
-from pacefno.equations import Problem, problem_named
+from pacefno.data.generate import Dataset, explain_missing, is_generated, open_dataset
+from pacefno.data.lpsda import TrajectoryDataset
+from pacefno.data.recipe import PairRecipe, Recipe, TrajectoryRecipe
+from pacefno.data.samples import Pairs
+from pacefno.data.store import DatasetError, PairDataset, opened, read_arrays, read_document
+from pacefno.fields import Field
 
-__all__ = ["draw_samples", "draw_spectra", "show"]
+
+def open_folder(folder: Path, recipes: Mapping[str, Recipe]) -> tuple[Recipe, Dataset]:
+    """The dataset in a folder and which of the recipes made it; every file is verified.
+
+    Files of LPSDA's do not say what made them: their names tell the recipe.
+    """
+    documents = [read_document(path) for path in sorted(folder.glob("*.h5"))]
+    document = next(filter(None, documents), None)
+    if document is None:
+        for recipe in recipes.values():
+            if isinstance(recipe, TrajectoryRecipe) and is_generated(folder, recipe):
+                any_preset = next(iter(recipe.sizes))
+                return recipe, open_dataset(recipe, folder, preset=any_preset, seed=0)
+        raise DatasetError(folder, explain_missing(folder))
+    if document["name"] not in recipes:
+        known = ", ".join(recipes)
+        reason = f"was made by {document['name']!r}, expected one of {known}"
+        raise DatasetError(folder, f"{reason}: import the module that defines it")
+    recipe = recipes[document["name"]]
+    options = {key: document[key] for key in ("preset", "seed", "stationary") if key in document}
+    return recipe, open_dataset(recipe, folder, **options)
 
 
-def show(dataset: Dataset, console: Console) -> None:
-    """Print everything worth knowing before training on a dataset."""
-    recipe = dataset.recipe
-    problem = problem_named(recipe.problem)
-    loaded = {split: dataset.load(split, "ood" if split.startswith("test") else "id") for split in SPLITS}
-    console.print(_settings(recipe), highlight=False, soft_wrap=True)
+def show(dataset: Dataset, recipe: Recipe, console: Console) -> None:
+    """Print what is worth knowing of a dataset before training on it."""
+    if isinstance(dataset, TrajectoryDataset):
+        console.print(_trajectories(dataset))
+        return
+    assert isinstance(recipe, PairRecipe)
+    loaded = {
+        split: dataset.load(split, "ood" if split.startswith("test") else "id")
+        for split in dataset.splits
+    }
+    console.print(_settings(dataset, recipe), highlight=False, soft_wrap=True)
     console.print(_shapes(dataset, loaded))
     console.print(_ranges(recipe, loaded))
-    if recipe.stationary:
-        console.print("stationary: the samples are not centred, so they carry no frame to compare with")
+    if dataset.document["stationary"]:
+        console.print("stationary: the samples are not centred, so there is no frame to compare")
     else:
-        console.print(_alignment(problem, loaded["test_id"], loaded["test_ood"]))
-    console.print(_dynamics(len(recipe.channels), loaded["test_id"], loaded["test_ood"]))
+        console.print(_alignment(recipe, loaded["test_id"], loaded["test_ood"]))
+    console.print(_dynamics(recipe, loaded["test_id"], loaded["test_ood"]))
 
 
-def slice_residuals(problem: Problem, samples: Samples) -> Tensor:
-    """Largest distance from the canonical slice per coordinate, ``(size,)``: zero up to float32 for ID samples."""
-    xi = problem.slice.coordinates(samples.input.double())
-    return problem.group.wrap(xi).abs().amax(dim=0)
+def slice_residuals(recipe: PairRecipe, pairs: Pairs) -> Tensor:
+    """Largest distance from the slice per coordinate, ``(size,)``; 0 in float32 if not moved."""
+    xi = recipe.task.slice.coordinates(Field(pairs.input.double(), recipe.task.input))
+    return recipe.task.group.wrap(xi).abs().amax(dim=0)
 
 
-def generator_errors(problem: Problem, moved: Samples) -> Tensor:
-    """Largest difference, modulo the period, between the coordinates of moved samples and what moved them, ``(size,)``."""
-    if moved.generators is None:
-        raise ValueError("these samples were not moved: expected those of test_ood")
-    xi = problem.slice.coordinates(moved.input.double())
-    return problem.group.difference(xi, moved.generators).abs().amax(dim=0)
+def element_errors(recipe: PairRecipe, pairs: Pairs) -> Tensor:
+    """Largest distance, modulo periods, from where elements say that samples lie, ``(size,)``."""
+    xi = recipe.task.slice.coordinates(Field(pairs.input.double(), recipe.task.input))
+    return recipe.task.group.difference(xi, pairs.elements).abs().amax(dim=0)
 
 
-def _settings(recipe: Recipe) -> str:
-    physics = ", ".join(f"{name} = {value:g}" for name, value in recipe.parameters.items())
+def last_snapshot_distance(recipe: PairRecipe, first: Tensor, second: Tensor) -> Tensor:
+    """Relative L2 distance of the last snapshots, ``(N,)``."""
+    channels = len(recipe.task.output.channels)
+    a, b = (fields[:, -channels:].double().flatten(1) for fields in (first, second))
+    return (a - b).norm(dim=1) / b.norm(dim=1)
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+
+def _settings(dataset: PairDataset, recipe: PairRecipe) -> str:
+    task, document = recipe.task, dataset.document
+    with opened(dataset.file("train")) as file:
+        versions = json.loads(file.attrs["versions"])
+    physics = ", ".join(f"{name} = {value:g}" for name, value in document["parameters"].items())
+    snapshots = f"{task.input.snapshots} in, {task.output.snapshots} out"
     return (
-        f"{recipe.problem}, preset {recipe.preset}, seed {recipe.seed}{', stationary' if recipe.stationary else ''}\n"
-        f"physics: {physics}; frames: {recipe.frames_in} in, {recipe.frames_out} out, {recipe.spacing:g} apart in time; "
-        f"solved on {_by(recipe.solver_grid)} points with step {recipe.solver_step:g}\n"
-        f"made with {', '.join(f'{name} {number}' for name, number in recipe.versions.items())}"
+        f"{dataset.recipe_name}, preset {document['preset']}, seed {document['seed']}"
+        f"{', stationary' if document['stationary'] else ''}\n"
+        f"physics: {physics}; snapshots: {snapshots}, {task.input.step:g} apart in time; "
+        f"solved on {_by(recipe.grid)} points with step {recipe.step:g}\n"
+        f"made with {', '.join(f'{name} {number}' for name, number in versions.items())}"
     )
 
 
-def _shapes(dataset: Dataset, loaded: dict[str, Samples]) -> Table:
-    table = Table("split", "samples", "input", "target", "files", "MB", "redrawn", title="Splits", title_justify="left")
-    for split, samples in loaded.items():
-        entries = dataset.manifest.entries(split)
-        megabytes = sum(entry.bytes for entry in entries) / 1e6
-        shapes = [_by(tuple(part.shape[1:])) for part in (samples.input, samples.target)]
-        redraws = dataset.manifest.redraws(split)
-        table.add_row(split, str(len(samples)), *shapes, str(len(entries)), f"{megabytes:.1f}", str(redraws))
+def _shapes(dataset: PairDataset, loaded: Mapping[str, Pairs]) -> Table:
+    table = _table("Splits", "split", "samples", "input", "target", "MB", "redrawn")
+    for split, pairs in loaded.items():
+        shapes = [_by(tuple(part.shape[1:])) for part in (pairs.input, pairs.target)]
+        path = dataset.file(split)
+        redraws = read_arrays(path, ["redraws"])["redraws"].sum()
+        megabytes = f"{path.stat().st_size / 1e6:.1f}"
+        table.add_row(split, str(len(pairs)), *shapes, megabytes, str(redraws))
     return table
 
 
-def _ranges(recipe: Recipe, loaded: dict[str, Samples]) -> Table:
-    table = Table("split", "field", "least", "mean", "greatest", "rms", title="Ranges", title_justify="left")
-    for split, samples in loaded.items():
-        for part, fields in (("input", samples.input), ("target", samples.target)):
-            for name, values in _channels(recipe, fields):
-                numbers = (values.min(), values.double().mean(), values.max(), values.double().square().mean().sqrt())
-                table.add_row(split, f"{part} {name}", *(f"{float(number):+.4f}" for number in numbers))
+def _ranges(recipe: PairRecipe, loaded: Mapping[str, Pairs]) -> Table:
+    table = _table("Ranges", "split", "field", "least", "mean", "greatest", "rms")
+    for split, pairs in loaded.items():
+        fields = {
+            "input": (recipe.task.input, pairs.input),
+            "target": (recipe.task.output, pairs.target),
+        }
+        for part, (type, all_values) in fields.items():
+            for i, name in enumerate(type.channels):
+                values = all_values[:, i :: len(type.channels)].double()  # in all snapshots
+                rms = values.square().mean().sqrt()
+                numbers = (float(n) for n in (values.min(), values.mean(), values.max(), rms))
+                table.add_row(split, f"{part} {name}", *(f"{number:+.4f}" for number in numbers))
     return table
 
 
-def _channels(recipe: Recipe, fields: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Each physical channel with all its frames."""
-    for i, name in enumerate(recipe.channels):
-        yield name, fields[:, i :: len(recipe.channels)]
-
-
-def _alignment(problem: Problem, plain: Samples, moved: Samples) -> Table:
-    exact = problem.exact_group
-    title = "Canonical slice (largest over samples)" + ("" if exact else "; the group is only nearly a symmetry here")
-    table = Table("coordinate", "test_id off the slice", "test_ood off its generator", title=title)
-    table.title_justify = "left"
-    rows = zip(problem.group.coordinates, slice_residuals(problem, plain), generator_errors(problem, moved), strict=True)
+def _alignment(recipe: PairRecipe, plain: Pairs, moved: Pairs) -> Table:
+    nearly = "; the group is only nearly a symmetry here" if recipe.resolve else ""
+    title = f"Canonical slice (largest over samples){nearly}"
+    table = _table(title, "coordinate", "test_id off the slice", "test_ood off its element")
+    residuals, errors = slice_residuals(recipe, plain), element_errors(recipe, moved)
+    rows = zip(recipe.task.group.coordinates, residuals, errors, strict=True)
     for name, residual, error in rows:
         table.add_row(name, f"{float(residual):.1e}", f"{float(error):.1e}")
     return table
 
 
-def last_frame_distance(channels: int, first: Tensor, second: Tensor) -> Tensor:
-    """Relative L2 distance of the last frames, ``(N,)``."""
-    a, b = (fields[:, -channels:].double().flatten(1) for fields in (first, second))
-    return (a - b).norm(dim=1) / b.norm(dim=1)
-
-
-def _dynamics(channels: int, plain: Samples, moved: Samples) -> Table:
-    """How much happens between input and target, and how far the flow is from commuting with the group."""
-    table = Table("last frame, relative L2", "mean", "greatest", title="Dynamics", title_justify="left")
-    rows = {"change from input to target": last_frame_distance(channels, plain.input, plain.target)}
+def _dynamics(recipe: PairRecipe, plain: Pairs, moved: Pairs) -> Table:
+    """How much happens from input to target, and how far the flow is from having the symmetry."""
+    table = _table("Dynamics", "last snapshot, relative L2", "mean", "greatest")
+    rows = {
+        "change from input to target": last_snapshot_distance(recipe, plain.input, plain.target)
+    }
     if moved.resolved is not None:
-        rows["moved target against re-solved one (defect of the group)"] = last_frame_distance(
-            channels, moved.target, moved.resolved
-        )
+        name = "moved target against the one solved from the moved input"
+        rows[name] = last_snapshot_distance(recipe, moved.target, moved.resolved)
     for name, distance in rows.items():
         table.add_row(name, f"{float(distance.mean()):.4f}", f"{float(distance.max()):.4f}")
     return table
+
+
+def _trajectories(dataset: TrajectoryDataset) -> Table:
+    columns = ("file", "trajectories", "snapshots", "points", "length", "time step", "rms", "peak")
+    table = _table(str(dataset.path), *columns)
+    for split in dataset.splits:
+        found = dataset.load(split)
+        boxes = (found.box.lengths, found.box.step)
+        table.add_row(
+            dataset.file(split).name,
+            *map(str, found.values.shape),
+            *(f"{values.min():.4g} to {values.max():.4g}" for values in boxes),
+            f"{found.values.square().mean().sqrt():.4g}",
+            f"{found.values.abs().max():.4g}",
+        )
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left")
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What a frame is: a map from a field to the group element that carries the canonical slice to it."""
+"""What a frame is: a map from a field to the element that carries the canonical slice to it."""
 
 from __future__ import annotations
 
@@ -9,70 +9,89 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pacefno.symmetry import Group
+from pacefno.fields import Field
+from pacefno.groups import Group
 
 
 class Estimate(NamedTuple):
-    """The coordinates of a field's frame, and how firmly the field determines them (0: not at all, xi is the identity)."""
+    """The coordinates of a field's frame, and how firmly the field determines each of them.
 
-    xi: Tensor  # (B, size)
-    confidence: Tensor  # (B,) in [0, 1]
+    A quality of 0 means that the field does not determine a coordinate. It is then 0, or, where
+    several fit equally well because the field repeats itself within the box, one of them.
+    """
+
+    xi: Tensor  # (B, size), float64
+    quality: Tensor  # (B, size) in [0, 1]
+
+    @property
+    def confidence(self) -> Tensor:
+        """The lowest quality of each sample, ``(B,)``; 1 where there is nothing to determine."""
+        return self.quality.amin(dim=1) if self.quality.shape[1] else self.xi.new_ones(len(self.xi))
 
 
 class Frame(nn.Module, ABC):
-    """The paper's estimator E_phi: field ``(B, C, *grid)`` -> xi_0. The frame is returned, never kept."""
+    """The paper's estimator E_phi: field -> xi_0. The frame is a return value, never state."""
 
     group: Group
 
     @abstractmethod
-    def forward(self, field: Tensor) -> Estimate: ...
+    def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
+        """The frame of each sample.
 
-    def known(self, field: Tensor, xi: Tensor) -> Estimate:
-        """The estimate where the element is known, as in training; a frame that searches need not search then."""
-        return self(field)
+        ``hint`` is the element that moved the samples, known in training only. A frame that has to
+        search may begin there; all others ignore it.
+        """
 
     def energy(self) -> Energy:
-        """What test-time adaptation lowers: by default the frame's own consistency, as in the paper."""
+        """What test-time adaptation lowers: by default the frame's own consistency, as in the
+        paper.
+        """
         return SelfConsistency(self)
 
 
 class Energy(ABC):
-    """Residuals of a candidate frame, ``(B, m)``; zero where the pulled-back field is canonical. ``J = |r|^2 / 2``."""
+    """Residuals ``(B, m)`` of a candidate frame; zero where the pulled-back field is canonical.
+
+    The energy is ``J = |r|^2 / 2``.
+    """
 
     group: Group
-    spacing: float | None = None  # of difference quotients, where exact derivatives cost more than they are worth
+    spacing: float | None = None  # of difference quotients, where exact derivatives cost too much
 
     @abstractmethod
-    def residual(self, field: Tensor, xi: Tensor) -> Tensor: ...
+    def residual(self, field: Field, xi: Tensor) -> Tensor: ...
 
 
 class SelfConsistency(Energy):
-    """The paper's J_TTA: what the frame still finds on the field that was pulled back by it, ``P_S E_phi(C_xi^-1 a)``.
+    """The paper's J_TTA: what the frame still finds on the field that it pulled back.
 
-    ``r = 2 sin(pi e / period)``, so that ``|r|^2 / 2 = sum of 1 - cos(2 pi e / period)``: the wrapped (cosine) form, which
-    is the squared form for small residuals.
+    ``r = 2 sin(pi e / period)`` with ``e = P_S E_phi(C_xi^-1 a)``, so that ``|r|^2 / 2`` is the sum
+    of ``1 - cos(2 pi e / period)``: the wrapped (cosine) form, the squared one for small residuals.
     """
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.group = frame.group
 
-    def residual(self, field: Tensor, xi: Tensor) -> Tensor:
-        return wrapped(self.frame(self.group.inverse(field, xi)).xi, self.group)
+    def residual(self, field: Field, xi: Tensor) -> Tensor:
+        return wrapped_residual(self.frame(self.group.inverse(field, xi)).xi, self.group)
 
 
-def wrapped(xi: Tensor, group: Group) -> Tensor:
-    """``2 sin(pi xi / period)`` of the spatial coordinates: a residual that knows no jump at a whole period."""
+def wrapped_residual(xi: Tensor, group: Group) -> Tensor:
+    """``2 sin(pi xi / period)`` of the spatial coordinates: it does not jump at a whole period."""
     left = xi[:, : group.spatial]
     return 2 * torch.sin(math.pi * left / left.new_tensor(group.periods[: group.spatial]))
 
 
-def firm_part(quality: Tensor) -> Tensor:
-    """A quality as a confidence: in [0, 1], and exactly 0 where round-off is all there is."""
+def clip_quality(quality: Tensor) -> Tensor:
+    """A quality in [0, 1] that is exactly 0 where round-off is all there is."""
     return torch.where(quality > torch.finfo(quality.dtype).eps, quality.clamp(max=1), 0.0)
 
 
 def check_something_to_find(group: Group, name: str) -> None:
-    """Refuse to build an estimator of nothing."""
+    """Refuse to build an estimator for a group without spatial coordinates."""
     if group.spatial == 0:
-        raise ValueError(f"{name}: the {group.name} group has no spatial coordinate to estimate: use IdentityFrame")
+        raise ValueError(
+            f"{name}: the {group.name} group has no spatial coordinate to estimate: "
+            "use IdentityFrame"
+        )

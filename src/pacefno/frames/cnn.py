@@ -8,58 +8,92 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pacefno.frames.base import Estimate, Frame, check_something_to_find, firm_part
-from pacefno.frames.equivariant import CircularConvolution
-from pacefno.frames.readout import retract, standardise
-from pacefno.grid import check_field, compute_dtype, resample
-from pacefno.symmetry import CanonicalSlice, Group, default_slice
+from pacefno.fields import Field, FieldType
+from pacefno.frames.analytic import CanonicalSlice, default_slice
+from pacefno.frames.base import Estimate, Frame, check_something_to_find, clip_quality
+from pacefno.frames.learned import COARSE_POINTS, CircularConvolution, retract, standardise
+from pacefno.grid import compute_dtype, resample
+from pacefno.groups import Group
+from pacefno.registry import register
+
+POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
+@register("frame", "cnn")
 class CNNFrame(Frame):
     """Convolutions with pooling, then a dense layer that sees absolute positions.
 
-    It learns the shifts it was trained on and has no reason to be right beyond them: that is the comparison's point.
+    It learns the shifts that it was trained on and has no reason to be right beyond them.
+
+    With ``retracted=False`` the structure of its output is taken away: k plain numbers are the
+    coordinates, without ``R^2k`` and retraction. A coordinate is then no longer a point on a
+    circle, so the regression must tear the torus somewhere; it has no measure of how sure it is.
     """
 
     def __init__(
         self,
         group: Group,
-        channels: int,
+        type: FieldType,
         *,
         slice: CanonicalSlice | None = None,
+        retracted: bool = True,
         width: int = 24,
         stages: int = 3,
         points: int | None = None,
     ) -> None:
         super().__init__()
-        check_something_to_find(group, type(self).__name__)
+        check_something_to_find(group, "CNNFrame")
         self.group = group
-        self.channels = channels
         self.slice = default_slice(group) if slice is None else slice
-        self.points = points or (64 if group.dim == 1 else 32)
-        sizes = [channels, *[width] * stages]
-        self.layers = nn.ModuleList(CircularConvolution(group.dim, a, b) for a, b in pairwise(sizes))
+        self.retracted = retracted
+        self.points = points or COARSE_POINTS[group.dim]
+        sizes = [type.size, *[width] * stages]
+        self.layers = nn.ModuleList(
+            CircularConvolution(group.dim, a, b) for a, b in pairwise(sizes)
+        )
         cells = (self.points // 2**stages) ** group.dim
         self.hidden = nn.Linear(width * cells, 128)
-        self.out = nn.Linear(128, 2 * group.spatial)
+        self.out = nn.Linear(128, (2 if retracted else 1) * group.spatial)
 
-    def forward(self, field: Tensor) -> Estimate:
-        check_field(field, channels=self.channels, dim=self.group.dim, finite=False)
-        field = field.to(compute_dtype(field.dtype))
-        vectors = self._vectors(field)
-        strength = vectors.norm(dim=-1).amin(dim=1)
-        # An encoder that sees positions answers always; a field off every slice must not be believed.
-        carries = firm_part(self.slice.quality(field)) > 0
-        spatial = torch.where(carries[:, None], retract(vectors, self.group), 0.0)
-        xi = torch.cat([spatial, self.group.kinematic(field)], dim=1)
-        return Estimate(xi, torch.where(carries, strength / (1 + strength), 0.0))
+    def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
+        field = field.to(compute_dtype(field.values.dtype))
+        code = self._encode(field.values)
+        kinematic = self.group.kinematic(field)
+        if not self.retracted:
+            xi = torch.cat([code.double(), kinematic], dim=1)
+            return Estimate(xi, torch.ones_like(xi))
+        vectors = code.reshape(len(field), -1, 2)  # M_phi
+        # An encoder that sees positions always answers; a field without a frame must not be
+        # believed.
+        carries = clip_quality(self.slice.quality(field))[:, None] > 0
+        spatial = torch.where(carries, retract(vectors, self.group), 0.0)
+        strength = vectors.norm(dim=-1)
+        found = torch.where(carries, strength / (1 + strength), 0.0)
+        quality = torch.cat([found, found.new_ones(kinematic.shape)], dim=1)
+        return Estimate(torch.cat([spatial.double(), kinematic], dim=1), quality)
 
-    def _vectors(self, field: Tensor) -> Tensor:
-        """M_phi: ``(B, spatial, 2)``."""
-        features = standardise(resample(field, [self.points] * self.group.dim))
-        pool = functional.avg_pool1d if self.group.dim == 1 else functional.avg_pool2d
-        with torch.autocast(field.device.type, enabled=False):
+    def _encode(self, values: Tensor) -> Tensor:
+        features = standardise(resample(values, [self.points] * self.group.dim))
+        pool = POOLS[self.group.dim]
+        with torch.autocast(values.device.type, enabled=False):
             for layer in self.layers:
                 features = pool(functional.gelu(layer(features)), 2)
-            code = functional.gelu(self.hidden(features.flatten(1).to(self.hidden.weight.dtype)))
-            return self.out(code).reshape(len(field), -1, 2).to(field.dtype)
+            flat = features.flatten(1).to(self.hidden.weight.dtype)
+            code: Tensor = self.out(functional.gelu(self.hidden(flat)))
+        return code.to(values.dtype)
+
+
+@register("frame", "partial")
+class PartialFrame(Frame):
+    """Another frame's first ``keep`` coordinates; the rest of the group is the identity."""
+
+    def __init__(self, group: Group, inner: Frame, keep: int) -> None:
+        super().__init__()
+        self.group = group
+        self.inner = inner
+        self.keep = keep
+
+    def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
+        found = self.inner(field, hint)
+        kept = functional.pad(found.xi[:, : self.keep], (0, self.group.size - self.keep))
+        return Estimate(kept, found.quality)

@@ -1,8 +1,10 @@
-"""Test-time adaptation: improve a frame by making the pulled-back field look canonical, all weights frozen (paper, Eq. 3).
+"""Test-time adaptation: improve a frame by making the pulled-back field look canonical, all weights
+frozen (paper, Eq. 3).
 
-An energy is a vector of residuals, ``J = |r|^2 / 2``; there are at most three unknowns per sample, so Gauss-Newton with
-forward-mode derivatives needs a few steps where Adam needs tens. Every refiner keeps, sample by sample, the best frame it
-has seen: it never returns a higher energy than it was given.
+An energy is a vector of residuals, ``J = |r|^2 / 2``. There are at most three unknowns per sample,
+so Gauss-Newton with forward-mode derivatives needs a few steps where Adam needs tens. Every refiner
+keeps, sample by sample, the best frame it has seen: it never returns a higher energy than it was
+given.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pacefno.fields import Field
 from pacefno.frames.base import Energy
+from pacefno.grid import compute_dtype
 
 ROUND_OFFS = 8  # of a coordinate of order one: a smaller step changes nothing that can be seen
 
@@ -39,7 +43,7 @@ class Refiner(ABC):
     """How an energy is lowered: ``(energy, field, xi) -> Refinement``, sample by sample."""
 
     @abstractmethod
-    def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement: ...
+    def __call__(self, energy: Energy, field: Field, xi: Tensor) -> Refinement: ...
 
 
 def _nothing_to_do(xi: Tensor) -> Refinement:
@@ -50,10 +54,12 @@ def _nothing_to_do(xi: Tensor) -> Refinement:
 
 @dataclass(frozen=True)
 class GaussNewton(Refiner):
-    """Damped Gauss-Newton (Levenberg-Marquardt), batched: each sample has its own damping and keeps its best frame.
+    """Damped Gauss-Newton (Levenberg-Marquardt), batched: each sample has its own damping and keeps
+    its best frame.
 
-    Samples whose energy is below ``tolerance`` are done, and those whose last step was round-off; when all are, nothing
-    more is computed. So a frame that is consistent already (any exactly equivariant one) costs one evaluation.
+    Samples whose energy is below ``tolerance`` are done, and those whose last step was round-off;
+    when all are, nothing more is computed. So a frame that is consistent already (any exactly
+    equivariant one) costs one evaluation.
     """
 
     steps: int = 4
@@ -61,7 +67,7 @@ class GaussNewton(Refiner):
     tolerance: float | None = None  # None: the energy of a residual of a hundred round-offs
 
     @torch.no_grad()
-    def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
+    def __call__(self, energy: Energy, field: Field, xi: Tensor) -> Refinement:
         group = energy.group
         if group.spatial == 0:
             return _nothing_to_do(xi)
@@ -81,6 +87,7 @@ class GaussNewton(Refiner):
             tolerance=self.tolerance,
             spacing=energy.spacing,
             wrap=wrap,
+            round_off=torch.finfo(compute_dtype(field.values.dtype)).eps,
         )
         return Refinement(torch.cat([found, kinematic], dim=1), before, after, evaluations)
 
@@ -95,20 +102,26 @@ def least_squares(
     longest: float = math.inf,
     spacing: float | None = None,
     wrap: Callable[[Tensor], Tensor] = lambda x: x,
+    round_off: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Minimise ``|r(x)|^2 / 2`` sample by sample, ``x`` ``(B, d)``: the best x, energies before and after, evaluations.
+    """Minimise ``|r(x)|^2 / 2`` sample by sample, ``x`` ``(B, d)``: the best x, energies before and
+    after, evaluations.
 
-    No coordinate moves by more than ``longest`` in one step. Derivatives are exact, or differences over ``spacing``,
-    which take half the time and are good enough for a fit.
+    No coordinate moves by more than ``longest`` in one step. Derivatives are exact, or differences
+    over ``spacing``, which take half the time and are good enough for a fit. ``round_off`` is that
+    of the fields behind the residuals, which may be coarser than that of the residuals themselves.
     """
     now = residual(x)
     best = start = energy_of(now)
-    tolerance = tolerance if tolerance is not None else (1e2 * torch.finfo(now.dtype).eps) ** 2
+    eps = torch.finfo(now.dtype).eps if round_off is None else round_off
+    tolerance = tolerance if tolerance is not None else (1e2 * eps) ** 2
     weight = now.new_full((len(x),), damping)
     moving = torch.ones(len(x), dtype=torch.bool, device=x.device)
     evaluations = 1
     for _ in range(steps):
-        open_ = moving & (best > tolerance)  # a finished sample rests: its result must not depend on its batch mates
+        open_ = moving & (
+            best > tolerance
+        )  # a finished sample rests: its result must not depend on its batch mates
         if not bool(open_.any()):
             break
         step = _step(now, _jacobian(residual, x, now, spacing), weight).to(x.dtype)
@@ -120,12 +133,14 @@ def least_squares(
         now = torch.where(better[:, None], then, now)
         best = energy_of(now)
         weight = torch.where(better, weight / 10, weight * 10)
-        moving = moving & (step.abs().amax(dim=1) > ROUND_OFFS * torch.finfo(x.dtype).eps)
+        moving = moving & (step.abs().amax(dim=1) > ROUND_OFFS * eps)
     return x, start, best, evaluations
 
 
-def _jacobian(residual: Callable[[Tensor], Tensor], x: Tensor, now: Tensor, spacing: float | None) -> Tensor:
-    """``dr/dx``, ``(B, m, d)``: samples do not mix, so one sweep per coordinate serves the batch."""
+def _jacobian(
+    residual: Callable[[Tensor], Tensor], x: Tensor, now: Tensor, spacing: float | None
+) -> Tensor:
+    """``dr/dx``, ``(B, m, d)``: samples do not mix, so one sweep per coordinate is enough."""
     columns = []
     for j in range(x.shape[1]):
         tangent = torch.zeros_like(x)
@@ -144,25 +159,31 @@ def _step(residual: Tensor, jacobian: Tensor, damping: Tensor) -> Tensor:
     diagonal = normal.diagonal(dim1=1, dim2=2)
     floor = torch.finfo(normal.dtype).eps * (1 + diagonal.amax(dim=1, keepdim=True))
     normal = normal + torch.diag_embed(damping[:, None] * diagonal + floor)
-    return torch.linalg.solve_ex(normal, -(transposed @ residual[..., None]))[0][..., 0]  # one bad sample must not raise
+    return torch.linalg.solve_ex(normal, -(transposed @ residual[..., None]))[0][
+        ..., 0
+    ]  # one bad sample must not raise
 
 
 @dataclass(frozen=True)
 class AdamRefiner(Refiner):
-    """The paper's optimiser: Adam on the spatial coordinates (AdamW where ``weight_decay`` is set, as in its shallow water)."""
+    """The paper's optimiser: Adam on the spatial coordinates (AdamW where ``weight_decay`` is set,
+    as in its shallow water).
+    """
 
     steps: int = 20
     rate: float = 0.05
     weight_decay: float = 0.0
 
-    def __call__(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
+    def __call__(self, energy: Energy, field: Field, xi: Tensor) -> Refinement:
         if energy.group.spatial == 0:
             return _nothing_to_do(xi)
-        # Even a caller in inference mode needs derivatives here, and tensors made in that mode cannot carry any.
+        # Even a caller in inference mode needs derivatives here, and tensors made in that mode
+        # cannot carry any.
         with torch.inference_mode(False), torch.enable_grad():
-            return self._descend(energy, field.detach().clone(), xi.detach().clone())
+            copy = field.with_values(field.values.detach().clone())
+            return self._descend(energy, copy, xi.detach().clone())
 
-    def _descend(self, energy: Energy, field: Tensor, xi: Tensor) -> Refinement:
+    def _descend(self, energy: Energy, field: Field, xi: Tensor) -> Refinement:
         spatial = energy.group.spatial
         moving, kinematic = xi[:, :spatial].clone().requires_grad_(), xi[:, spatial:]
         optimizer = torch.optim.AdamW([moving], lr=self.rate, weight_decay=self.weight_decay)

@@ -1,30 +1,25 @@
-"""Operators on periodic fields, ``(B, C, *grid) -> (B, C', *grid)`` at any resolution, by name."""
+"""Operators on periodic fields, ``(B, C, *grid) -> (B, C', *grid)`` at any resolution, by name.
+
+A new one is one class and ``@register("operator", NAME)``.
+"""
 
 from __future__ import annotations
 
-from torch import nn
-
-from pacefno.operators.fno import FNO, FourierLayer
+from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
-from pacefno.operators.over_time import Rollout, SpaceTimeFNO
-from pacefno.operators.representations import POINT_GROUPS, PointGroup, representation, symmetric_scale
-from pacefno.operators.spectral import spectral_convolution, spectral_convolution_fft
+from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO
 from pacefno.operators.standardised import Standardised
+from pacefno.registry import registered
 
-OPERATORS: dict[str, type[nn.Module]] = {"fno": FNO}
+OPERATORS = registered("operator")
 
 __all__ = [
     "FNO",
     "OPERATORS",
-    "POINT_GROUPS",
-    "FourierLayer",
+    "Conditioned",
     "GroupFNO",
-    "PointGroup",
-    "Rollout",
+    "Recurrent",
+    "Residual",
     "SpaceTimeFNO",
     "Standardised",
-    "representation",
-    "spectral_convolution",
-    "spectral_convolution_fft",
-    "symmetric_scale",
 ]

@@ -11,16 +11,20 @@ from torch import Tensor, nn
 
 from pacefno.grid import FieldError, check_field, points
 from pacefno.operators.spectral import band_shape, check_resolution, spectral_convolution
+from pacefno.registry import register
 
-# The projection widens every point to `head` channels. On a CPU that is the largest tensor of the network: beyond 32 MB
-# the allocator returns it to the system after each step and pays for every page again, and GELU runs out of cache.
-# In pieces of 2 MB (float32) a training step on 64 x 64 points takes a quarter less time; on small grids the same.
+# The projection widens every point to `head` channels. On a CPU that is the largest tensor of the
+# network: beyond 32 MB the allocator returns it to the system after each step and pays for every
+# page again, and GELU runs out of cache. In pieces of 2 MB (float32) a training step on 64 x 64
+# points takes a quarter less time; on small grids the same.
 HEAD_ENTRIES = 2**19
 
 
 @final
 class FourierLayer(nn.Module):
-    """``v -> W v + b + K v`` on grid-first fields, with real weights ``(*band, C_in, 2, C_out)`` for ``K``."""
+    """``v -> W v + b + K v`` on grid-first fields, with real weights ``(*band, C_in, 2, C_out)``
+    for ``K``.
+    """
 
     def __init__(self, channels: int, modes: tuple[int, ...]) -> None:
         super().__init__()
@@ -33,16 +37,18 @@ class FourierLayer(nn.Module):
         return spectral_convolution(v, self.weight, self.modes, base=self.pointwise(v))
 
 
+@register("operator", "fno")
 @final
 class FNO(nn.Module):
-    """Fourier neural operator, ``(B, C, *grid) -> (B, C', *grid)`` on any grid that holds its modes.
+    """Fourier neural operator, ``(B, C, *grid) -> (B, C', *grid)`` on any grid that holds its
+    modes.
 
-    ``v_0 = P u``, ``v_{l+1} = gelu(W_l v_l + b_l + K_l v_l)`` without the activation after the last layer, then
-    ``Q_2 gelu(Q_1 v_L)``; the backbone of every experiment in the paper. ``modes`` counts wavenumbers from zero:
-    each axis keeps ``|k| <= modes - 1``.
+    ``v_0 = P u``, ``v_{l+1} = gelu(W_l v_l + b_l + K_l v_l)`` without the activation after the last
+    layer, then ``Q_2 gelu(Q_1 v_L)``; the backbone of every experiment in the paper. ``modes``
+    counts wavenumbers from zero: each axis keeps ``|k| <= modes - 1``.
 
-    ``positions=None`` commutes with every shift by whole cells; ``positions="grid"`` appends the coordinates ``i/n`` as
-    channels, as the paper does, and gives that up.
+    ``positions=None`` commutes with every shift by whole cells; ``positions="grid"`` appends the
+    coordinates ``i/n`` as channels, as the paper does, and gives that up.
     """
 
     def __init__(
@@ -71,18 +77,14 @@ class FNO(nn.Module):
         self.project = nn.Linear(head, out_channels)
 
     def forward(self, field: Tensor) -> Tensor:
-        self._check(field)
+        weight = self.lifting.weight
+        check_input(field, self.in_channels, self.modes, weight, training=self.training)
         v = self.lifting(to_grid_first(self._with_positions(field)))
         for i, layer in enumerate(self.layers):
             v = layer(F.gelu(v) if i else v)
-        return from_grid_first(self._head(v)).to(field.dtype)
-
-    def _head(self, v: Tensor) -> Tensor:
-        """``Q_2 gelu(Q_1 v)`` at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""
-        rows = v.reshape(-1, v.shape[-1])
-        step = max(1, HEAD_ENTRIES // self.widen.out_features) if v.device.type == "cpu" else len(rows)
-        pieces = [self.project(F.gelu(self.widen(piece))) for piece in torch.split(rows, step)]
-        return torch.cat(pieces).reshape(*v.shape[:-1], self.out_channels)
+        widen = self.widen.weight, self.widen.bias
+        project = self.project.weight, self.project.bias
+        return from_grid_first(project_points(v, widen, project)).to(field.dtype)
 
     def _with_positions(self, field: Tensor) -> Tensor:
         if self.positions is None:
@@ -90,15 +92,35 @@ class FNO(nn.Module):
         coordinates = points(field.shape[2:], dtype=field.dtype, device=field.device)
         return torch.cat([field, coordinates.expand(field.shape[0], *coordinates.shape)], dim=1)
 
-    def _check(self, field: Tensor) -> None:
-        # Training would pay for the search for NaN at every step; a wrapper or an evaluation looks once.
-        check_field(field, channels=self.in_channels, dim=self.dim, finite=not self.training)
-        check_precision(field, self.lifting.weight)
-        check_resolution(field.shape[2:], self.modes)
+
+Affine = tuple[Tensor, Tensor | None]  # matrix and bias
+
+
+def project_points(v: Tensor, widen: Affine, project: Affine) -> Tensor:
+    """``Q_2 gelu(Q_1 v)`` at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""
+    rows = v.reshape(-1, v.shape[-1])
+    step = max(1, HEAD_ENTRIES // len(widen[0])) if v.device.type == "cpu" else len(rows)
+    pieces = [
+        F.linear(F.gelu(F.linear(piece, *widen)), *project) for piece in torch.split(rows, step)
+    ]
+    return torch.cat(pieces).reshape(*v.shape[:-1], len(project[0]))
+
+
+def check_input(
+    field: Tensor, channels: int, modes: tuple[int, ...], weight: Tensor, *, training: bool
+) -> None:
+    """Refuse a field of another shape or precision, or a grid that cannot hold the modes."""
+    # Training would pay for the search for NaN at every step; a wrapper or an evaluation looks
+    # once.
+    check_field(field, channels=channels, dim=len(modes), finite=not training)
+    check_precision(field, weight)
+    check_resolution(field.shape[2:], modes)
 
 
 def to_grid_first(field: Tensor) -> Tensor:
-    """``(B, C, n_1, ..., n_d) -> (n_d, ..., n_1, B, C)``, the layout in which a transform is one matrix product."""
+    """``(B, C, n_1, ..., n_d) -> (n_d, ..., n_1, B, C)``, the layout in which a transform is one
+    matrix product.
+    """
     return field.permute(*range(field.ndim - 1, 1, -1), 0, 1).contiguous()
 
 
@@ -118,14 +140,24 @@ def check_precision(field: Tensor, weight: Tensor) -> None:
 def modes_per_axis(modes: int | Sequence[int], dim: int) -> tuple[int, ...]:
     per_axis = (modes,) * dim if isinstance(modes, int) else tuple(modes)
     if len(per_axis) != dim or any(m < 1 for m in per_axis):
-        raise ValueError(f"modes: expected a positive integer or {dim} of them, one for each axis, got {modes!r}")
+        raise ValueError(
+            f"modes: expected a positive integer or {dim} of them, one for each axis, got {modes!r}"
+        )
     return per_axis
 
 
-def check_sizes(dim: int, in_channels: int, out_channels: int, width: int, layers: int, head: int) -> None:
+def check_sizes(
+    dim: int, in_channels: int, out_channels: int, width: int, layers: int, head: int
+) -> None:
     if dim not in (1, 2, 3):
         raise ValueError(f"dim: expected 1, 2 or 3, got {dim}")
-    sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width, "layers": layers, "head": head}
+    sizes = {
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "width": width,
+        "layers": layers,
+        "head": head,
+    }
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size}")

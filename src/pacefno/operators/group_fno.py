@@ -1,4 +1,6 @@
-"""A Fourier neural operator that commutes with a finite point group (G-FNO, written from its mathematics)."""
+"""A Fourier neural operator that commutes with a finite point group (G-FNO, written from its
+mathematics).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pacefno.grid import check_field, points
-from pacefno.operators.fno import HEAD_ENTRIES, check_precision, check_sizes, from_grid_first, modes_per_axis, to_grid_first
-from pacefno.operators.group_layers import GroupLinear, GroupSpectral, Lifting, Projection
-from pacefno.operators.representations import PointGroup, direct_sum, representation
-from pacefno.operators.spectral import check_resolution
+from pacefno.grid import points
+from pacefno.groups.point_group import POINT_GROUPS, PointGroup, direct_sum, representation
+from pacefno.operators._group_layers import GroupLinear, GroupSpectral, Lifting, Projection
+from pacefno.operators.fno import (
+    check_input,
+    check_sizes,
+    from_grid_first,
+    modes_per_axis,
+    project_points,
+    to_grid_first,
+)
+from pacefno.registry import register, unknown
 
 
 @final
 class GroupBlock(nn.Module):
-    """``v -> A v + M_2 gelu(M_1 K v)``: the skip path, and the spectral layer with a small network on top of it."""
+    """``v -> A v + M_2 gelu(M_1 K v)``: the skip path, and the spectral layer with a small network
+    on top of it.
+    """
 
     def __init__(self, width: int, modes: tuple[int, ...], group: PointGroup, norm: bool) -> None:
         super().__init__()
@@ -31,15 +42,18 @@ class GroupBlock(nn.Module):
         return out
 
 
+@register("operator", "group-fno")
 @final
 class GroupFNO(nn.Module):
-    """``f(g a) = g f(a)`` for every ``g`` of a point group, ``(B, C, *grid) -> (B, C', *grid)`` on any grid with its modes.
+    """``f(g a) = g f(a)`` for every ``g`` of a point group, at any resolution that holds its modes.
 
-    ``channels_in`` and ``channels_out`` say how the group acts on the channels of one frame (see
-    :func:`~pacefno.operators.representations.representation`). With ``dim`` above that of the group the last axes are left
-    alone: time in a space-time operator. ``positions="symmetric"`` appends the squared distance to the centre, and the
-    coordinates of the axes left alone; the operator then commutes with the group but not with shifts. ``norm`` is what G-FNO
-    does in two dimensions and not in three; it hides mean and amplitude, on which a transport equation depends.
+    ``channels`` says what the channels of one snapshot are, as ``FieldType`` reads it, e.g. ``"h:
+    scalar, m: momentum of h"``; input and output are snapshots of them. ``"scalar"`` stands for any
+    number of scalars. With ``dim`` above that of the group the last axes are left alone: time in a
+    space-time operator. ``positions="symmetric"`` appends the squared distance to the centre, and
+    the coordinates of the axes left alone; the operator then commutes with the group but not with
+    shifts. ``norm`` is what G-FNO does in two dimensions and not in three; it hides mean and
+    amplitude, on which a transport equation depends.
     """
 
     def __init__(
@@ -49,9 +63,8 @@ class GroupFNO(nn.Module):
         out_channels: int,
         width: int,
         modes: int | Sequence[int],
-        group: PointGroup,
-        channels_in: str | Tensor = "scalar",
-        channels_out: str | Tensor = "scalar",
+        group: PointGroup | str,
+        channels: str = "scalar",
         layers: int = 4,
         positions: Literal["symmetric"] | None = None,
         norm: bool = True,
@@ -60,32 +73,29 @@ class GroupFNO(nn.Module):
         check_sizes(dim, in_channels, out_channels, width, layers, head=4 * width)
         if positions not in (None, "symmetric"):
             raise ValueError(f"positions: expected None or 'symmetric', got {positions!r}")
+        group = point_group_named(group) if isinstance(group, str) else group
         self.dim, self.in_channels, self.out_channels = dim, in_channels, out_channels
         self.group, self.positions = group, positions
         self.modes = modes_per_axis(modes, dim)
         _check_band(self.modes, group)
-        rho = representation(group, channels_in, in_channels)
+        rho = representation(group, channels, in_channels)
         extra = 0 if positions is None else 1 + dim - group.dim
         rho = direct_sum([rho, representation(group, "scalar", extra)]) if extra else rho
         self.lifting = Lifting(rho, width, group)
-        self.layers = nn.ModuleList(GroupBlock(width, self.modes, group, norm) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            GroupBlock(width, self.modes, group, norm) for _ in range(layers)
+        )
         self.widen = GroupLinear(width, 4 * width, group)
-        self.project = Projection(4 * width, representation(group, channels_out, out_channels))
+        self.project = Projection(4 * width, representation(group, channels, out_channels))
 
     def forward(self, field: Tensor) -> Tensor:
-        self._check(field)
+        weight = self.lifting.weight
+        check_input(field, self.in_channels, self.modes, weight, training=self.training)
         v = self.lifting(to_grid_first(self._with_positions(field)))
         for i, layer in enumerate(self.layers):
             v = layer(F.gelu(v) if i else v)
-        return from_grid_first(self._head(v)).to(field.dtype)
-
-    def _head(self, v: Tensor) -> Tensor:
-        """The projection at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""
-        rows = v.reshape(-1, v.shape[-1])
-        step = max(1, HEAD_ENTRIES // (4 * v.shape[-1])) if v.device.type == "cpu" else len(rows)
-        widen, project = self.widen.matrices(), self.project.matrices()  # built once, not for every piece
-        pieces = [F.linear(F.gelu(F.linear(piece, *widen)), *project) for piece in torch.split(rows, step)]
-        return torch.cat(pieces).reshape(*v.shape[:-1], self.out_channels)
+        heads = self.widen.matrices(), self.project.matrices()
+        return from_grid_first(project_points(v, *heads)).to(field.dtype)
 
     def _with_positions(self, field: Tensor) -> Tensor:
         if self.positions is None:
@@ -95,16 +105,24 @@ class GroupFNO(nn.Module):
         extra = torch.cat([radius, coordinates[self.group.dim :]])
         return torch.cat([field, extra.expand(field.shape[0], *extra.shape)], dim=1)
 
-    def _check(self, field: Tensor) -> None:
-        check_field(field, channels=self.in_channels, dim=self.dim, finite=not self.training)
-        check_precision(field, self.lifting.weight)
-        check_resolution(field.shape[2:], self.modes)
+
+def point_group_named(name: str) -> PointGroup:
+    """A point group by its name."""
+    if name not in POINT_GROUPS:
+        raise ValueError(unknown("point group", name, POINT_GROUPS))
+    return POINT_GROUPS[name]
 
 
 def _check_band(modes: tuple[int, ...], group: PointGroup) -> None:
     if len(modes) < group.dim:
-        raise ValueError(f"group: {group.name} acts on {group.dim} axes, got a field of {len(modes)}: choose another group")
+        raise ValueError(
+            f"group: {group.name} acts on {group.dim} axes, got a field of {len(modes)}: choose "
+            "another group"
+        )
     for element in range(group.size):
         order, _ = group.moves(element)
         if any(modes[i] != modes[axis] for i, axis in enumerate(order)):
-            raise ValueError(f"modes: {group.name} exchanges axes, so they need the same number of modes, got {modes}")
+            raise ValueError(
+                f"modes: {group.name} exchanges axes, so they need the same number of modes, got "
+                f"{modes}"
+            )

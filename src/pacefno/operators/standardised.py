@@ -5,14 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pacefno.registry import register
 
+
+@register("operator", "standardised")
 class Standardised(nn.Module):
-    """``S_out^-1 G S_in``: constants per channel, so it commutes with shifts and rotations and sits inside the frame."""
+    """``S_out^-1 G S_in``: constants per channel, so it commutes with shifts and rotations and sits
+    inside the frame.
+    """
 
-    def __init__(self, operator: nn.Module, input_scale: tuple[Tensor, Tensor], output_scale: tuple[Tensor, Tensor]) -> None:
+    def __init__(
+        self,
+        operator: nn.Module,
+        input_scale: tuple[Tensor, Tensor],
+        output_scale: tuple[Tensor, Tensor],
+    ) -> None:
         super().__init__()
         self.operator = operator
-        for name, value in zip(("in_mean", "in_std", "out_mean", "out_std"), (*input_scale, *output_scale), strict=True):
+        for name, value in zip(
+            ("in_mean", "in_std", "out_mean", "out_std"), (*input_scale, *output_scale), strict=True
+        ):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32))
 
     def forward(self, field: Tensor) -> Tensor:

@@ -1,0 +1,3 @@
+from pacefno.cli import main
+
+main()

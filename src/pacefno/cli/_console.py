@@ -1,0 +1,218 @@
+"""What all commands share: errors as one line, progress, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pacefno.train.loop import Callbacks, Progress
+
+FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
+SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
+debug = False  # set by `pacefno --debug`
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End with one line and an exit code for errors that the user can mend.
+
+    Everything else is a bug of ours and is shown with its traceback. ``--debug`` shows all of it.
+    """
+    if debug:
+        yield
+        return
+    from pacefno.errors import UsageError
+    from pacefno.files import PathError
+
+    try:
+        yield
+    except UsageError as error:
+        raise fail(error, BAD_INPUT) from None
+    except (PathError, OSError) as error:
+        raise fail(error, FAILED) from None
+    except ModuleNotFoundError as error:
+        raise fail(Exception(_missing(error)), FAILED) from None
+    except Exception as error:
+        if type(error).__name__ in ("SolverError", "RunExistsError"):
+            raise fail(error, FAILED) from None
+        if type(error).__name__ == "DivergenceError":
+            raise fail(error, DIVERGED) from None
+        raise
+    except KeyboardInterrupt:
+        say("interrupted: give the same command again to go on")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+EXTRAS = {
+    "train": ("h5py", "safetensors", "pydantic", "lightning_fabric", "filelock", "rich"),
+    "paper": ("matplotlib", "jinja2"),
+    "io": ("xarray", "netCDF4", "zarr"),
+}
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """Which extra brings a missing package."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return f"{package} is not installed: pip install 'pacefno[{extra}]'"
+    return str(error)
+
+
+def fail(error: Exception, code: int) -> typer.Exit:
+    """Print an error as one line; raise what comes back."""
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(code)
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks for all those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def say(text: str) -> None:
+    """A line for people, on the error stream, once for a group of processes."""
+    if is_first_process():
+        typer.echo(text, err=True)
+
+
+def split_names(text: str) -> list[str]:
+    """A comma-separated option as a list; empty for an empty text."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_numbers(text: str, option: str) -> list[int]:
+    """A comma-separated option of whole numbers."""
+    from pacefno.errors import UsageError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"{option}: expected whole numbers separated by commas, got {text!r}"
+        ) from None
+
+
+def wide_console() -> Console:
+    """Standard output; in a file or a pipe, wide enough for a table."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+class Display:
+    """The one progress display: a bar with the time left on a terminal, lines in a log file.
+
+    ``with Display("title") as display: display(done, total, "note")``. A bar belongs to a title;
+    another title begins another bar.
+    """
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        self.console = Console(stderr=True)
+        self.title = title
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("gone,"),
+            TimeRemainingColumn(),
+            TextColumn("left {task.fields[note]}"),
+        )
+        self._bars = Bars(*columns, console=self.console, speed_estimate_period=120)
+        self._live = self.console.is_terminal and is_first_process()
+        self._tasks: dict[str, Any] = {}
+        self._began: dict[str, tuple[float, int]] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> Display:
+        if self._live:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """So much of the work under the current title is done."""
+        now = time.monotonic()
+        began, before = self._began.setdefault(self.title, (now, done))
+        if self._live:
+            if self.title not in self._tasks:
+                task = self._bars.add_task(self.title, total=total - before, note=note)
+                self._tasks[self.title] = task
+            self._bars.update(self._tasks[self.title], completed=done - before, note=note)
+        elif done >= total or now - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            left = (now - began) / max(1, done - before) * (total - done)
+            rest = f", about {left:.0f} s left" if done < total else ""
+            say(f"{self.title}: {done / max(1, total):.0%}{rest}{f', {note}' if note else ''}")
+
+    def message(self, text: str) -> None:
+        """A line beside the bars."""
+        if self._live:
+            self._bars.console.print(text, highlight=False, soft_wrap=True)
+        else:
+            say(text)
+
+    def callbacks(self, epochs: int) -> Callbacks:
+        """What a training tells this display."""
+        from pacefno.train.loop import Callbacks
+
+        def on_step(progress: Progress, steps: int) -> None:
+            note = f"error {progress.log[-1]['l2']:.4f}" if progress.log else ""
+            self(progress.step, steps * epochs, note)
+
+        return Callbacks(on_step=on_step, on_message=self.message)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # the names of glibc's malloc.h
+OWN_CHOICE = (
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "GLIBC_TUNABLES",
+)
+
+
+def keep_freed_memory() -> bool:
+    """Keep freed blocks for the next tensor; whether that was possible (glibc only).
+
+    The C library of Linux gives every freed block beyond 32 MB back to the system, and the next
+    tensor of that size pays for all its pages again: up to a third of a training step of a large
+    operator. It is set for a whole process, so a program calls this and a library does not. A
+    setting of the user's own is left alone.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in OWN_CHOICE):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    return bool(mallopt(MMAP_MAX, 0)) and bool(mallopt(TRIM_THRESHOLD, 2**31 - 1))
+
+
+Say = Callable[[str], None]

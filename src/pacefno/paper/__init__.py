@@ -1,0 +1,21 @@
+"""The paper's experiments on top of the library: benchmarks, rows of tables, studies, report.
+
+The library never imports this room. The names below are here so that ``--help`` can list them
+without importing torch; a test compares them with the registries.
+"""
+
+from __future__ import annotations
+
+BENCHMARK_NAMES = (
+    "burgers1d",
+    "burgers1d_smooth",
+    "burgers2d",
+    "shallow_water",
+    "navier_stokes",
+    "navier_stokes_literal",
+    "kdv",
+    "kdv_easy",
+    "kuramoto_sivashinsky",
+)
+PRESETS = ("smoke", "quick", "standard", "paper")
+SEEDS = (42, 1234, 3407)

@@ -1,0 +1,192 @@
+"""A table: data, training and evaluation of every row, in an order in which a stop costs little."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from pacefno.data import prepare
+from pacefno.data.samples import Source
+from pacefno.errors import UsageError
+from pacefno.files import lock_folder, make_folder, write_text
+from pacefno.paper import SEEDS
+from pacefno.paper.benchmarks import Benchmark, benchmark_named
+from pacefno.paper.presets import config_for, frame_spec, trained_as
+from pacefno.paper.rows import listed, row_named
+from pacefno.train.evaluate import Trained, load_run, machine, score
+from pacefno.train.loop import Callbacks, check_settings, is_finished, train
+
+Result: TypeAlias = dict[str, Any]  # one row of results/*.json
+DATA_SEED = 42
+KEY = ("preset", "model", "seed")
+
+
+# --- results as data ------------------------------------------------------------------------------
+
+
+class ResultsError(UsageError):
+    """A results file that cannot be read; the message names it."""
+
+
+def read_results(folder: Path, benchmark: str) -> list[Result]:
+    """The rows of ``folder/BENCHMARK.json``; none if there is no such file."""
+    path = folder / f"{benchmark}.json"
+    if not path.exists():
+        return []
+    try:
+        rows: list[Result] = list(json.loads(path.read_text())["rows"])
+        for row in rows:
+            key_of(row)
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ResultsError(
+            f"{path}: is not a results file ({error!r}): delete it, or restore it from version "
+            "control"
+        ) from None
+    return rows
+
+
+def key_of(row: Result) -> tuple[Any, ...]:
+    """What tells one row from another: preset, model and seed."""
+    return tuple(row[name] for name in KEY)
+
+
+def merge_results(folder: Path, benchmark: str, new: list[Result]) -> list[Result]:
+    """Add rows to a benchmark's file; one of the same preset, model and seed is replaced."""
+    make_folder(folder)
+    with lock_folder(folder, wait=True):  # several processes may add rows at the same time
+        rows = {key_of(row): row for row in [*read_results(folder, benchmark), *new]}
+        ordered = [rows[key] for key in sorted(rows)]
+        document = {"problem": benchmark, "rows": ordered}
+        write_text(folder / f"{benchmark}.json", json.dumps(document, indent=1) + "\n")
+    return ordered
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """One training and the rows that it serves."""
+
+    benchmark: str
+    preset: str
+    seed: int
+    trained: str
+    rows: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.benchmark} {self.trained} seed {self.seed}"
+
+
+@final
+@dataclass(frozen=True)
+class Places:
+    """Where datasets, runs and results are kept."""
+
+    data: Path = Path("datasets")
+    runs: Path = Path("runs")
+    results: Path = Path("results")
+
+
+def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]) -> list[Job]:
+    """All trainings, seed by seed: a table with one seed is complete before the next begins.
+
+    Without ``models``: all listed rows of each benchmark.
+    """
+    jobs: list[Job] = []
+    for name in benchmarks:
+        benchmark = benchmark_named(name)
+        groups: dict[str, list[str]] = {}
+        for model in models or listed(benchmark.rows):
+            groups.setdefault(trained_as(benchmark, model), []).append(model)
+        for seed in seeds:
+            for trained, rows in groups.items():
+                if seed == SEEDS[0] or not row_named(benchmark.rows, trained).one_seed:
+                    jobs.append(Job(name, preset, seed, trained, tuple(rows)))
+    return jobs
+
+
+def missing_rows(job: Job, places: Places) -> list[str]:
+    """The rows of a job that have no result yet."""
+    done = {key_of(row) for row in read_results(places.results, job.benchmark)}
+    return [name for name in job.rows if (job.preset, name, job.seed) not in done]
+
+
+# --- the work -------------------------------------------------------------------------------------
+
+
+def run_folder(root: Path, benchmark: str, model: str, preset: str, seed: int) -> Path:
+    """``root/benchmark/model-preset-seedN``."""
+    return root / benchmark / f"{model}-{preset}-seed{seed}"
+
+
+def prepare_data(
+    benchmark: Benchmark,
+    preset: str,
+    root: Path,
+    seed: int = DATA_SEED,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Source:
+    """The dataset of a benchmark; made first, or finished, where it is missing."""
+    return prepare(benchmark.recipe, preset, seed, root, on_progress=on_progress)
+
+
+def run_job(
+    job: Job, places: Places, callbacks: Callbacks, source: Source | None = None
+) -> Iterator[Result]:
+    """Train (or go on, or skip) and score every missing row; each is stored before the next."""
+    benchmark = benchmark_named(job.benchmark)
+    config = config_for(benchmark, job.trained, job.preset, job.seed)
+    folder = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
+    data = source or prepare_data(benchmark, job.preset, places.data)
+    if not is_finished(folder):
+        train(config, data, folder, resume=True, callbacks=callbacks)
+    check_settings(folder, config)
+    for name in missing_rows(job, places):
+        row = score_row(folder, benchmark, name, data)
+        row["command"] = (
+            f"pacefno bench {job.benchmark} --preset {job.preset} --models {name} --seeds "
+            f"{job.seed}"
+        )
+        merge_results(places.results, job.benchmark, [row])
+        yield row
+
+
+def load_row(run: Path, benchmark: Benchmark, model: str) -> Trained:
+    """The model of a row, from the run that trained it or whose weights it shares."""
+    own = load_run(run)
+    labels, row = own.config.labels, row_named(benchmark.rows, model)
+    problem, trained = labels.get("problem", ""), labels.get("model", "")
+    if problem != benchmark.name:
+        raise UsageError(f"{run} was trained on {problem!r}, this is {benchmark.name!r}")
+    if trained not in (model, row.trained_as):
+        raise UsageError(
+            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
+        )
+    frame = frame_spec(row, own.config.task)
+    # The same frame keeps its trained weights: a refined row differs in its inference alone.
+    return own if frame == own.config.frame else load_run(run, frame)
+
+
+def score_row(run: Path, benchmark: Benchmark, model: str, source: Source) -> Result:
+    """One row of results from a run: its own, or another row that shares its weights."""
+    own, row = load_row(run, benchmark, model), row_named(benchmark.rows, model)
+    config = own.config
+    labels = {"problem": benchmark.name, "model": model, "seed": config.seed}
+    result: Result = labels | {"preset": config.labels.get("preset", "")}
+    result |= score(own.model, config.task, source, row.inference, ood=benchmark.ood)
+    result["train_seconds"] = round(own.train_seconds, 1)
+    result["finished"] = own.finished
+    return result | machine(own.model)
+
+
+def headline(row: Result) -> str:
+    """A result in a few words."""
+    if "nmse" in row:
+        return f"NMSE {row['nmse']:.4f}, OOD {row['ood_nmse']:.4f}"
+    return f"ID {row['id_error']:.4f}, OOD {row['ood_error']:.4f}"

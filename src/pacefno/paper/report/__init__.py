@@ -1,0 +1,1 @@
+"""The report: tables, figures and one HTML page, all made from the result files."""

@@ -1,0 +1,91 @@
+"""Numbers in documents come from the result files: the text between two markers is replaced.
+
+``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark, and
+``table:summary`` one line per benchmark of pairs. Nothing else of a document is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pacefno.errors import UsageError
+from pacefno.files import write_bytes
+from pacefno.paper.benchmarks import BENCHMARKS
+from pacefno.paper.report.collect import Tables, collect
+from pacefno.paper.report.tables import markdown_summary, markdown_table
+from pacefno.registry import unknown
+
+REGION = re.compile(r"^<!-- table:([\w-]+) -->\n(.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
+OPENING = re.compile(r"^<!-- table:[\w-]+ -->$", re.MULTILINE)
+SUMMARY = "summary"
+
+
+class DocumentError(UsageError):
+    """A document whose markers cannot be filled; the message names it and the marker."""
+
+
+def update_documents(
+    paths: Sequence[Path], results: Sequence[Path], preset: str | None = None
+) -> dict[Path, list[str]]:
+    """Rewrite the marked regions of documents; the documents that changed, with their regions.
+
+    If a marker of any document cannot be filled, none is written.
+    """
+    rendered = _render_all(paths, results, preset)
+    for path, (text, _) in rendered.items():
+        write_bytes(path, text.encode())
+    return {path: changed for path, (_, changed) in rendered.items()}
+
+
+def stale_documents(
+    paths: Sequence[Path], results: Sequence[Path], preset: str | None = None
+) -> dict[Path, list[str]]:
+    """The documents with regions that no longer say what the results say; nothing is written."""
+    return {path: stale for path, (_, stale) in _render_all(paths, results, preset).items()}
+
+
+def _render_all(
+    paths: Sequence[Path], results: Sequence[Path], preset: str | None
+) -> dict[Path, tuple[str, list[str]]]:
+    """The new text of each document that has to change, and the names of its new regions."""
+    tables = collect(results, preset)
+    rendered = {path: render(path, tables) for path in paths}
+    return {path: (text, changed) for path, (text, changed) in rendered.items() if changed}
+
+
+def render(path: Path, tables: Tables) -> tuple[str, list[str]]:
+    """The document with its regions filled, and the names of those that are new."""
+    text = path.read_bytes().decode()  # line ends outside the markers stay as they are
+    regions = REGION.findall(text)
+    if not regions:
+        raise DocumentError(
+            f"{path}: has no `<!-- table:BENCHMARK -->` ... `<!-- /table -->` lines"
+        )
+    if len(regions) != len(OPENING.findall(text)):
+        raise DocumentError(
+            f"{path}: a `<!-- table:... -->` line has no `<!-- /table -->` line after it: add it"
+        )
+    changed: list[str] = []
+
+    def fill(match: re.Match[str]) -> str:
+        name, old = match.groups()
+        new = f"\n{_content(path, name, tables)}\n"
+        if new != old:
+            changed.append(name)
+        return f"<!-- table:{name} -->\n{new}<!-- /table -->"
+
+    return REGION.sub(fill, text), changed
+
+
+def _content(path: Path, name: str, tables: Tables) -> str:
+    if name == SUMMARY:
+        return markdown_summary(tables)
+    if name in tables:
+        return markdown_table(tables[name])
+    if name not in BENCHMARKS:
+        raise DocumentError(f"{path}: {unknown('table', name, [SUMMARY, *BENCHMARKS])}")
+    raise DocumentError(
+        f"{path}: table:{name}: has no results: make them with `pacefno bench {name}`"
+    )

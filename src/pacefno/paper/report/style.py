@@ -1,0 +1,261 @@
+"""How figures and numbers look: one colour, line and marker per row, in colours for all eyes."""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS
+
+Grid: TypeAlias = Any  # a numpy array of axes
+Look: TypeAlias = dict[str, Any]  # keyword arguments of matplotlib
+# Okabe & Ito; their yellow is left out, it cannot be read on white
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
+SIGNED = "RdBu_r"  # colour map of fields with both signs
+INK, FAINT, SHADE = "#24292F", "#8A9099", "#E9F1F7"
+DPI = 160  # of PNG files
+TITLES = {name: row.title for name, row in (TRAJECTORY_ROWS | FIELD_ROWS).items()}
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Statistic:
+    """A mean over seeds, and the standard deviation if there is more than one seed."""
+
+    mean: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return self.mean_text if self.std is None else f"{self.mean_text} ± {self.std_text}"
+
+    @property
+    def mean_text(self) -> str:
+        return self._form.format(self.mean)
+
+    @property
+    def std_text(self) -> str:
+        return "" if self.std is None else self._form.format(self.std)
+
+    @property
+    def _form(self) -> str:
+        """Four decimals, five below 0.01, powers of ten below 0.001."""
+        size = abs(self.mean)
+        return "{:.1e}" if 0 < size < 1e-3 else "{:.5f}" if 0 < size < 1e-2 else "{:.4f}"
+
+
+def statistic(rows: Iterable[Mapping[str, Any]], key: str) -> Statistic | None:
+    """Mean and sample deviation of one entry of some rows; None where nothing was measured."""
+    values = [float(row[key]) for row in rows if row.get(key) is not None]
+    if not values:
+        return None
+    if len(values) == 1 or not all(map(math.isfinite, values)):
+        return Statistic(statistics.fmean(values))
+    return Statistic(statistics.fmean(values), statistics.stdev(values))
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Style:
+    """Colour, line and marker of a row."""
+
+    colour: str
+    line: str = "-"
+    marker: str = "o"
+    width: float = 1.6
+
+
+# Rows that agree lie on each other: lower ones are wide, upper ones thin or broken, so all show.
+STYLES: dict[str, Style] = {
+    "fno": Style(VERMILION, "-", "o", 2.8),
+    "fno-aug": Style(ORANGE, "-", "s", 2.0),
+    "fno-nogrid": Style(PURPLE, "-", "^", 1.4),
+    "fno-nogrid-centred": Style(PURPLE, "--", "v", 1.4),
+    "gfno": Style(GREY, "-", "D", 2.0),
+    "gfno-literal": Style(GREY, "--", "d", 1.4),
+    "gfno-plain": Style(GREY, ":", "d", 1.4),
+    "pace": Style(BLUE, "-", "o", 3.2),
+    "pace-tta": Style(SKY, "--", "s", 2.0),
+    "pace-oracle": Style(BLACK, ":", "*", 1.6),
+    "pace-free": Style(GREEN, "--", "P", 1.4),
+    "pace-cnn": Style(GREEN, "-", "X", 2.0),
+    "pace-analytic": Style(BLACK, "-.", "h", 1.0),
+    "pace-gfno": Style(GREY, "-.", "h", 2.0),
+    "fno-g1": Style(PURPLE, "--"),
+    "fno-aug-1": Style(GREEN, "--"),
+    "pace-1": Style(SKY, width=2.4),
+    "pace-20": Style(BLUE, width=2.4),
+}
+
+
+def style_of(model: str) -> Style:
+    """The style of a row; grey for one without a style of its own."""
+    return STYLES.get(model, Style(GREY, "-.", "p"))
+
+
+def title_of(model: str) -> str:
+    """The title of a row (of a pair benchmark first); an unknown row keeps its name."""
+    return TITLES.get(model, model)
+
+
+def line_look(model: str, title: str | None = None) -> Look:
+    """Keyword arguments of ``Axes.plot`` for the line of a row."""
+    style = style_of(model)
+    return {
+        "color": style.colour,
+        "linestyle": style.line,
+        "linewidth": style.width,
+        "label": title_of(model) if title is None else title,
+    }
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, sizes in inches; no global setting is changed (notebooks keep theirs)."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axis: Axes) -> None:
+    """Two spines, small grey ticks, a faint grid behind the data."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(FAINT)
+    axis.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK, which="both")
+    axis.grid(True, color="#E4E7EB", linewidth=0.7)
+    axis.set_axisbelow(True)
+
+
+def decimal_ticks(axis: Axis) -> None:
+    """A logarithmic axis in plain decimals; the less it spans, the more minor ticks are numbered.
+
+    Two decades or more: powers of ten alone. Less: 2 and 5 too. Below a factor of 6: every tick.
+    """
+
+    def minor(value: float, _: object) -> str:
+        low, high = sorted(axis.get_view_interval())
+        wanted = "" if high >= 100 * low else "25" if high >= 6 * low else "123456789"
+        return f"{value:.4g}" if f"{value:e}"[0] in wanted else ""
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(FuncFormatter(minor))
+
+
+def label(axis: Axes, x: str = "", y: str = "", title: str = "") -> None:
+    """Names of the axes and a bold title at the left; what is empty stays as it is."""
+    if x:
+        axis.set_xlabel(x, fontsize=9.5, color=INK)
+    if y:
+        axis.set_ylabel(y, fontsize=9.5, color=INK)
+    if title:
+        axis.set_title(title, fontsize=10, color=INK, loc="left", fontweight="bold")
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist] | None = None, columns: int = 3) -> None:
+    """One legend for the whole figure: lines on each other cannot be labelled where they end.
+
+    Without ``handles``: every label that any panel has, once.
+    """
+    if handles is None:
+        found = [h for axis in figure.axes for h in axis.get_legend_handles_labels()[0]]
+        handles = list({handle.get_label(): handle for handle in reversed(found)}.values())[::-1]
+    place: Look = {"loc": "outside lower center", "ncols": columns}
+    figure.legend(handles=list(handles), fontsize=8.5, frameon=False, **place)
+
+
+def model_handles(models: Iterable[str], *, markers: bool = False) -> list[Line2D]:
+    """Legend entries of rows, with their markers if wished."""
+    return [
+        Line2D([], [], **line_look(model), **(marker_look(model) if markers else {}))
+        for model in models
+    ]
+
+
+def draw_dots(
+    axis: Axes, height: float, values: Iterable[float], colour: str, paper: float | None = None
+) -> None:
+    """One line of a dot chart: small dots for seeds, a large one for their mean, a diamond."""
+    known = [value for value in values if math.isfinite(value) and value > 0]
+    if known:
+        seeds: Look = {"alpha": 0.4, "markersize": 4, "markeredgewidth": 0, "zorder": 3}
+        axis.plot(known, [height] * len(known), "o", color=colour, **seeds)
+        mean: Look = {"markersize": 8, "markeredgecolor": "white", "zorder": 4}
+        axis.plot(statistics.fmean(known), height, "o", color=colour, **mean)
+    if paper is not None:
+        axis.plot(paper, height, zorder=5, **PAPER_MARK)
+
+
+PAPER_MARK: Look = {
+    "marker": "D", "markersize": 6.5, "markerfacecolor": "none", "color": INK, "linestyle": "none",
+}  # fmt: skip
+
+
+def dot_handles() -> list[Line2D]:
+    """Legend entries of a dot chart."""
+    dot: Look = {"linestyle": "none", "marker": "o", "color": INK}
+    return [
+        Line2D([], [], markersize=8, label="mean over seeds", **dot),
+        Line2D([], [], markersize=4, alpha=0.4, label="one seed", **dot),
+        Line2D([], [], label="the paper", **PAPER_MARK),
+    ]
+
+
+def marker_look(model: str) -> Look:
+    """Keyword arguments of ``Axes.plot`` for the marker of a row."""
+    return {"marker": style_of(model).marker, "markersize": 4}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the name of its files and its caption; ``folded``: closed on the page at first."""
+
+    name: str
+    caption: str
+    figure: Figure
+    folded: bool = False
+
+
+def save(drawing: Drawing, folder: Path) -> bytes:
+    """Write PNG and PDF and return the PNG. No dates inside: equal numbers give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png = png_of(drawing.figure)
+    (folder / f"{drawing.name}.png").write_bytes(png)
+    drawing.figure.set_layout_engine("none")  # the layout is found, and costs more than drawing
+    FigureCanvasPdf(drawing.figure)
+    undated = {"CreationDate": None, "Producer": None, "Creator": None}
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+        drawing.figure.savefig(folder / f"{drawing.name}.pdf", format="pdf", metadata=undated)
+    return png
+
+
+def png_of(figure: Figure) -> bytes:
+    """A figure as a PNG file."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,284 @@
+"""Tables from one definition of their columns: Markdown, LaTeX, the terminal and the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, final
+
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from pacefno.errors import UsageError
+from pacefno.paper.report.collect import Line, Table, Tables, collect
+from pacefno.paper.report.settings import differences
+from pacefno.paper.report.style import Statistic
+
+SUMMARY_ROWS = (
+    "fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno",
+)  # fmt: skip
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """A mean with its deviation, or plain text; every format writes it in its own way."""
+
+    text: str = ""
+    value: Statistic | None = None
+    bold: bool = False
+
+    @property
+    def plain(self) -> str:
+        return self.text if self.value is None else str(self.value)
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """A column: its title, what is in it, and the number's key in a result."""
+
+    title: str
+    kind: Literal["name", "error", "paper", "parameters", "seconds", "seeds"]
+    key: str = ""  # of the paper's numbers: how they are written
+
+    @property
+    def meaning(self) -> str:
+        return MEANINGS.get(self.title, "what the paper reports" if self.kind == "paper" else "")
+
+    @property
+    def is_cost(self) -> bool:
+        return self.kind in ("parameters", "seconds", "seeds")
+
+    def cell(self, line: Line) -> Cell:
+        """What stands in this column for a line; a dash where nothing was measured."""
+        if self.kind == "name":
+            return Cell(line.title)
+        if self.kind == "paper":
+            return Cell(self.key.format(*line.paper) if line.paper else "")
+        if self.kind == "seeds":
+            return Cell(str(len(set(line.seeds))))
+        if self.kind == "parameters":
+            counts = {int(r[self.key]) for r in line.results if r.get(self.key) is not None}
+            return Cell(" / ".join(f"{count:,}" for count in sorted(counts)) or "–")
+        value = line.of(self.key)
+        if value is None or self.kind == "error":
+            return Cell("–", value)
+        return Cell(f"{value.mean:.0f}" if value.mean >= 10 else f"{value.mean:.2f}")
+
+
+MODEL = Column("model", "name")
+EQUIVARIANCE = Column("equivariance", "error", "equivariance_error")
+PARAMETERS = Column("parameters", "parameters", "parameters")
+TRAINING = Column("training, s", "seconds", "train_seconds")
+SEEDS = Column("seeds", "seeds")
+PAIR_COLUMNS = (
+    MODEL,
+    Column("OOD", "error", "ood_error"),
+    Column("paper OOD", "paper", "{1:.4f}"),
+    Column("ID", "error", "id_error"),
+    Column("paper ID", "paper", "{0:.4f}"),
+    Column("ID, fine grid", "error", "id_error_fine"),
+    Column("OOD, canonical", "error", "ood_error_canonical"),
+    Column("OOD, re-solved", "error", "ood_error_resolved"),
+    EQUIVARIANCE,
+    PARAMETERS,
+    TRAINING,
+    Column("OOD pass, s", "seconds", "ood_seconds"),
+    SEEDS,
+)
+ROLLOUT_COLUMNS = (
+    MODEL,
+    Column("NMSE", "error", "nmse"),
+    Column("per frame", "error", "nmse_frame"),
+    Column("OOD NMSE", "error", "ood_nmse"),
+    Column("OOD, canonical", "error", "ood_nmse_canonical"),
+    EQUIVARIANCE,
+    Column("paper NMSE", "paper", "{0:.4f} ± {1:.4f}"),
+    PARAMETERS,
+    TRAINING,
+    SEEDS,
+)
+MEANINGS = {
+    "OOD": "relative L2 error on samples moved beyond the training range, on the finer grid; "
+    "lowest in bold, the true frame aside",
+    "ID": "the samples before they were moved, on the training grid",
+    "ID, fine grid": "the samples before they were moved, on the OOD grid",
+    "OOD, canonical": "the OOD error after the true motion is removed from prediction and target: "
+    "compare it with the error of the samples before they were moved",
+    "OOD, re-solved": "the OOD error against the moved initial state solved anew: the physics, "
+    "where the group is only nearly a symmetry",
+    "NMSE": "LPSDA's squared relative error of rollouts, summed over snapshots",
+    "per frame": "NMSE divided by the number of snapshots",
+    "OOD NMSE": "NMSE on trajectories moved beyond the augmentation",
+    "equivariance": "how far moving the input is from moving the prediction; 0 for a model that "
+    "follows its input",
+    "parameters": "trainable numbers",
+    "training, s": "seconds of training, mean over seeds",
+    "OOD pass, s": "seconds to predict the OOD test set",
+    "seeds": "trainings behind the line",
+}
+
+
+def columns_of(table: Table) -> list[Column]:
+    """The columns of a table; one of errors that nobody measured is left out."""
+    columns = ROLLOUT_COLUMNS if table.of_rollouts else PAIR_COLUMNS
+    known = {key for r in table.results for key, value in r.items() if value is not None}
+    return [column for column in columns if column.kind != "error" or column.key in known]
+
+
+def cells_of(table: Table) -> list[list[Cell]]:
+    """The cells of each line, in the order of the columns; the lowest OOD error is bold."""
+    columns, best = columns_of(table), table.best
+    return [
+        [
+            replace(column.cell(line), bold=column.title == "OOD" and line.model in best)
+            for column in columns
+        ]
+        for line in table.lines
+    ]
+
+
+def caption(table: Table) -> str:
+    """What a table shows, without numbers that it already holds."""
+    seeds = ", ".join(map(str, table.seeds))
+    several = f"mean ± standard deviation over the seeds {seeds}"
+    over = several if len(table.seeds) > 1 else f"seed {seeds}"
+    benchmark = table.benchmark
+    what = f"{benchmark.title}, preset {table.preset}:"
+    if not table.of_rollouts:
+        mean = ", mean over channels" if benchmark.task.per_channel else ""
+        return f"{what} relative L2 errors{mean}, {over}."
+    rescaled = " and rescaled" if "scale" in benchmark.task.group.coordinates else ""
+    return (
+        f"{what} LPSDA's NMSE of rollouts over 100 frames, a sum over the frames (per frame: its "
+        f"mean), {over}. OOD: shifted, and boosted{rescaled} beyond the augmentation; canonical: "
+        "measured without that motion."
+    )
+
+
+# --- terminal -------------------------------------------------------------------------------------
+
+
+def terminal_table(benchmark: str, results: Path, preset: str | None = None) -> TerminalTable:
+    """The table of a benchmark for the terminal; costs are left to the wider formats."""
+    tables = collect([results], preset)
+    if benchmark not in tables:
+        raise UsageError(f"{results} has no results of {benchmark}: it has {', '.join(tables)}")
+    table = tables[benchmark]
+    shown = [i for i, column in enumerate(columns_of(table)) if not column.is_cost]
+    grid = TerminalTable(title=caption(table), title_justify="left")
+    for i in shown:
+        justify: Literal["left", "right"] = "right" if i else "left"
+        grid.add_column(columns_of(table)[i].title, justify=justify, no_wrap=True)
+    for cells in cells_of(table):
+        chosen = [cells[i] for i in shown]
+        grid.add_row(*(Text(c.plain, style="bold" if c.bold else "") for c in chosen))
+    return grid
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def markdown_table(table: Table) -> str:
+    """The table, what it shows, and (for pairs) where settings differ from the paper's."""
+    rows = [[_markdown_cell(cell) for cell in cells] for cells in cells_of(table)]
+    text = f"{_aligned([c.title for c in columns_of(table)], rows)}\n\n{caption(table)}"
+    if table.of_rollouts:
+        return f"{text}\n"
+    settings = "; ".join(f"{s.name}: {s.ours} (paper: {s.paper})" for s in differences(table))
+    return f"{text} Where settings differ from the paper: {settings}.\n"
+
+
+def markdown_summary(tables: Tables) -> str:
+    """The OOD error of the main rows on every benchmark of pairs, beside the paper's PACE."""
+    of_pairs = [table for table in tables.values() if not table.of_rollouts]
+    shown = [name for name in SUMMARY_ROWS if any(table.line(name) for table in of_pairs)]
+    rows = []
+    for table in of_pairs:
+        paper = table.benchmark.paper.get("pace")
+        cells = [_summary_cell(table, name) for name in shown]
+        ends = [f"{paper[1]:.4f}" if paper else "", table.preset]
+        rows.append([table.benchmark.title, *cells, *ends])
+    return _aligned(["problem", *shown, "paper: PACE", "preset"], rows) + "\n"
+
+
+def _summary_cell(table: Table, model: str) -> str:
+    line = table.line(model)
+    value = None if line is None else line.of("ood_error")
+    return "" if value is None else _markdown_cell(Cell(value=value, bold=model in table.best))
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = cell.plain.replace("|", r"\|")
+    return f"**{text}**" if cell.bold else text
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in aligned columns: a change of one number changes one line of the document."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+        return f"| {' | '.join([row[0].ljust(widths[0]), *numbers])} |"
+
+    dashes = ["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]
+    return "\n".join([line(head), f"|{'|'.join(dashes)}|", *map(line, rows)])
+
+
+# --- LaTeX ----------------------------------------------------------------------------------------
+
+SPECIAL = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"–": "--", "±": r"$\pm$", "→": r"$\rightarrow$", "×": r"$\times$"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
+LATEX = r"""% needs \usepackage{booktabs} and \usepackage{graphicx}
+\begin{table}[htbp]
+\centering
+\caption{CAPTION}
+\label{tab:LABEL}
+\resizebox{\textwidth}{!}{%
+\begin{tabular}{COLUMNS}
+\toprule
+HEAD \\
+\midrule
+ROWS
+\bottomrule
+\end{tabular}}
+\end{table}
+"""
+
+
+def latex_table(table: Table) -> str:
+    """A booktabs table in a float, ready for ``\\input``; of the costs, the parameters."""
+    columns = columns_of(table)
+    chosen = [i for i, c in enumerate(columns) if not c.is_cost or c.kind == "parameters"]
+    rows = [" & ".join(_latex_cell(cells[i]) for i in chosen) for cells in cells_of(table)]
+    filled = {
+        "CAPTION": caption(table).translate(SPECIAL),
+        "LABEL": table.benchmark.name.replace("_", "-"),
+        "COLUMNS": "l" + "r" * (len(chosen) - 1),
+        "HEAD": " & ".join(columns[i].title.translate(SPECIAL) for i in chosen),
+        "ROWS": "\n".join(rf"{row} \\" for row in rows),
+    }
+    return re.sub("|".join(filled), lambda match: filled[match[0]], LATEX)
+
+
+def _latex_cell(cell: Cell) -> str:
+    if cell.value is None:
+        return cell.text.translate(SPECIAL)
+    parts = [text for text in (cell.value.mean_text, cell.value.std_text) if text]
+    body = r" \pm ".join(split_power(text, r"{}\times 10^{{{}}}") for text in parts)
+    return rf"$\mathbf{{{body}}}$" if cell.bold else f"${body}$"
+
+
+def split_power(text: str, form: str) -> str:
+    """``1.2e-07`` as digits and power in a form such as ``"{} * 10^{}"``; else the text itself."""
+    match = re.fullmatch(r"([-\d.]+)e([-+]\d+)", text)
+    return form.format(match[1], int(match[2])) if match else text

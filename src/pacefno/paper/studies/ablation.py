@@ -1,0 +1,313 @@
+"""What each part of the method earns: one row per part left out, frame used, and loss term.
+
+The paper names the rows of its ablation and does not define them; here each is defined exactly. A
+row is a training (whose weights, with which loss) and a change at inference. Rows that only change
+inference share a training. Nothing is clipped anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from matplotlib.lines import Line2D
+
+from pacefno.frames import IdentityFrame, KinematicFrame, PartialFrame
+from pacefno.inference import Inference
+from pacefno.pace import PACE
+from pacefno.paper import SEEDS
+from pacefno.paper.bench import Places
+from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.presets import config_for
+from pacefno.paper.report import style
+from pacefno.paper.studies._cells import (
+    ERRORS,
+    Cell,
+    Outcome,
+    Say,
+    Table,
+    grouped,
+    table_over_seeds,
+)
+from pacefno.paper.studies._runs import Scope, choose, make_scope, weights_name, with_frame
+from pacefno.task import Task
+from pacefno.train.config import RunConfig
+from pacefno.train.evaluate import load_run, score
+
+LOSS_TERMS = ("h1", "equivariance", "anchor", "invariant")
+
+# (ID, OOD) errors of the paper's table "Unified ablation study".
+# fmt: off
+PAPER: dict[str, dict[str, tuple[float | None, float]]] = {
+    "burgers1d": {
+        "full": (0.0621, 0.0260), "no-full-lie": (0.0471, 0.0193), "one-shot": (None, 0.0267),
+        "no-canonicalisation": (None, 1.0384),
+    },
+    "burgers2d": {
+        "full": (0.0393, 0.0640), "no-structure": (0.0392, 0.0666), "no-full-lie": (0.0303, 0.5478),
+        "one-shot": (None, 0.0755), "no-canonicalisation": (None, 1.0085),
+    },
+    "shallow_water": {
+        "full": (0.0491, 0.1071), "no-structure": (0.0501, 0.1008), "no-full-lie": (0.0586, 2.11e4),
+        "one-shot": (None, 0.1069), "no-canonicalisation": (None, 0.7232),
+    },
+    "navier_stokes": {
+        "full": (0.0129, 0.2593), "no-full-lie": (0.0133, 0.6280), "one-shot": (None, 0.2766),
+    },
+}
+# fmt: on
+
+
+# --- changes at inference -------------------------------------------------------------------------
+
+
+def without_frame(model: PACE, task: Task) -> PACE:
+    return with_frame(model, task, IdentityFrame(task.group))
+
+
+def spatial_only(model: PACE, task: Task) -> PACE:
+    return with_frame(model, task, PartialFrame(task.group, model.frame, task.group.spatial))
+
+
+def kinematic_only(model: PACE, task: Task) -> PACE:
+    return with_frame(model, task, KinematicFrame(task.group))
+
+
+def without_terminal(model: PACE, task: Task) -> PACE:
+    """No time passes for the frame, so ``Gamma_B(xi; 0) = xi``."""
+    now = task.output.at([task.input.times[-1]] * task.output.snapshots)
+    return with_frame(model, task, model.frame, now)
+
+
+def with_analytic_frame(model: PACE, task: Task) -> PACE:
+    return with_frame(model, task, task.slice.frame())
+
+
+# --- the rows -------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class AblationRow:
+    """One row: whose training, which loss terms, and what changes at inference."""
+
+    name: str
+    title: str
+    meaning: str
+    model: str = "pace"
+    loss: dict[str, Any] = field(default_factory=dict)
+    change: Callable[[PACE, Task], PACE] = lambda model, task: model
+    inference: Inference = "one-shot"
+
+    @property
+    def training(self) -> str:
+        """The name of the training: that of the tables, or its own where the loss differs."""
+        return f"{self.model}-{self.name.removeprefix('cnn-')}" if self.loss else self.model
+
+    def config(self, benchmark: Benchmark, preset: str, seed: int) -> RunConfig:
+        """The settings of the training."""
+        config = config_for(benchmark, self.model, preset, seed)
+        return config.model_copy(update={"loss": config.loss.model_copy(update=self.loss)})
+
+
+# fmt: off
+METHOD = (
+    AblationRow("full", "PACE + TTA", "The whole method: learned frame, refined by Gauss-Newton.",
+                inference="refined"),
+    AblationRow("one-shot", "PACE, one-shot", "The weights of `full` without refinement."),
+    AblationRow("no-structure", "without structured spatial generator",
+                "The paper's encoder gives k plain numbers instead of k points on circles: no "
+                "R^2k, no retraction. Trained so.", model="pace-regression"),
+    AblationRow("no-full-lie", "without full Lie generator",
+                "The frame holds translations alone: no boost and no rotation is removed or "
+                "restored. Trained so.", model="pace-translations"),
+    AblationRow("no-canonicalisation", "without canonicalisation",
+                "PACE's operator without pull-back and push-forward at inference (as the paper's "
+                "caption says).", change=without_frame),
+)
+# Where the group has a kinematic part; elsewhere these are the whole method or none of it.
+KINEMATIC = (
+    AblationRow("spatial-only", "spatial part only",
+                "Shifts are removed and restored, the background velocity is not. PACE's weights, "
+                "which never saw a boost.", change=spatial_only),
+    AblationRow("kinematic-only", "kinematic part only",
+                "The background velocity is removed and restored with its drift, shifts are not. "
+                "PACE's weights.", change=kinematic_only),
+    AblationRow("no-terminal", "without terminal frame",
+                "Gamma_B = identity: the prediction is pushed out by the frame of the input. "
+                "PACE's weights.", change=without_terminal),
+)
+FRAMES = (
+    AblationRow("frame-analytic", "frame: analytic",
+                "PACE's operator in the frame read off the field.", change=with_analytic_frame),
+    AblationRow("frame-cnn", "frame: the paper's encoder", "Trained with the ordinary encoder.",
+                model="pace-cnn"),
+    AblationRow("frame-cnn-tta", "frame: the paper's encoder, refined",
+                "The weights of `frame-cnn`, refined.", model="pace-cnn", inference="refined"),
+    AblationRow("frame-oracle", "frame: true", "PACE's operator in the true frame.",
+                inference="oracle"),
+)
+# fmt: on
+
+
+def loss_rows(benchmark: Benchmark, model: str, prefix: str = "") -> list[AblationRow]:
+    """The paper's loss, without each of its terms in turn, and the relative L2 error alone."""
+    whole = dict(benchmark.paper_preset.get("loss", {}))
+    terms = [term for term in LOSS_TERMS if whole.get(term)]
+    suffix = f", {model}" if prefix else ""
+    changes: dict[str, tuple[str, str, Cell]] = {}
+    changes["paper"] = ("the paper's", "All loss terms with the paper's weights.", {})
+    for term in terms:
+        none = {term: 0.0} | ({"anchor_floor": 0.0} if term == "anchor" else {})
+        text = f"The paper's loss without its {term} term."
+        changes[f"no-{term}"] = (f"without {term}", text, none)
+    alone = dict.fromkeys(LOSS_TERMS, 0.0)
+    changes["l2"] = ("L2 alone", "The relative L2 error alone.", alone)
+    return [
+        AblationRow(f"{prefix}loss-{name}", f"loss: {what}{suffix}", text, model, whole | change)
+        for name, (what, text, change) in changes.items()
+        if terms
+    ]
+
+
+def rows_for(benchmark: Benchmark) -> list[AblationRow]:
+    """Every row that means something for a benchmark."""
+    kinematic = KINEMATIC if benchmark.task.group.moves_in_time else ()
+    # The paper's encoder has everything to learn from the frame terms: with all, and with none.
+    encoder = loss_rows(benchmark, "pace-cnn", "cnn-")
+    ends = [encoder[0], encoder[-1]] if encoder else []
+    return [*METHOD, *kinematic, *FRAMES, *loss_rows(benchmark, "pace"), *ends]
+
+
+# --- the study ------------------------------------------------------------------------------------
+
+
+def run(
+    *,
+    benchmark: str,
+    rows: Sequence[str] = (),
+    seeds: Sequence[int] = SEEDS,
+    preset: str = "standard",
+    places: Places,
+    say: Say,
+) -> Outcome:
+    """Train and score what is missing, seed by seed.
+
+    Rows that only change inference share the trainings of the tables; the others are trained here.
+    """
+    scope = make_scope(benchmark, preset, places, say)
+    file = scope.file("ablation", "preset", "row", "seed")
+    for seed in seeds:
+        for row in chosen_rows(scope.benchmark, rows):
+            run = scope.run_folder(row.training, seed)
+            scope.train(row.config(scope.benchmark, preset, seed), run)
+            identity = {"preset": preset, "row": row.name, "seed": seed}
+            identity["weights"] = weights_name(run)
+            file.fill([(identity, (scope, row, run))], measure)
+    cells = [cell for cell in file.read().values() if cell["preset"] == preset]
+    table = errors_table(scope.benchmark, cells)
+    return Outcome(file.path, [table], draw(scope.benchmark, cells))
+
+
+def chosen_rows(benchmark: Benchmark, names: Sequence[str]) -> list[AblationRow]:
+    """Rows by their names, or all of them."""
+    known = {row.name: row for row in rows_for(benchmark)}
+    return [known[name] for name in choose(names, list(known), "row")]
+
+
+def definitions(benchmark: str, rows: Sequence[str] = ()) -> Table:
+    """What each row is, without measuring anything."""
+    scope = make_scope(benchmark, "standard", Places(), lambda text: None)
+    lines = []
+    for row in chosen_rows(scope.benchmark, rows):
+        weights = [f"{term} {row.loss[term]:g}" for term in LOSS_TERMS if row.loss.get(term)]
+        terms = f" Terms: L2, {', '.join(weights)}." if weights else ""
+        lines.append([row.name, row.training, row.inference, row.meaning + terms])
+    return Table("Rows of the ablation", ["name", "training", "inference", "what it is"], lines)
+
+
+def measure(scope: Scope, row: AblationRow, run: Path) -> Cell:
+    """A row scored by the code path of the tables."""
+    loaded = load_run(run)
+    model = row.change(loaded.model, scope.task).eval()
+    scored = score(model, scope.task, scope.dataset, row.inference)
+    errors = [scored[key] for key in ("id_error", "ood_error", "ood_error_canonical")]
+    scope.say("{}, {}: ID {:.4f}, OOD {:.4f}, canonical {:.4f}".format(run.name, row.name, *errors))
+    place = [one.name for one in rows_for(scope.benchmark)].index(row.name)
+    paper = PAPER.get(scope.benchmark.name, {}).get(row.name)
+    what = {"title": row.title, "place": place, "model": row.model, "inference": row.inference}
+    seconds = {"train_seconds": round(loaded.train_seconds, 1)}
+    return what | scored | seconds | {"paper": None if paper is None else list(paper)}
+
+
+def errors_table(benchmark: Benchmark, cells: list[Cell]) -> Table:
+    """The paper's table with more rows, its numbers beside ours."""
+    cells = [
+        cell | dict(zip(("paper_id", "paper_ood"), cell["paper"] or (None, None), strict=True))
+        for cell in sorted(cells, key=lambda cell: cell["place"])
+    ]
+    paper = {"paper OOD": "paper_ood", "paper ID": "paper_id"}
+    title = f"{benchmark.title}: ablation"
+    return table_over_seeds(title, grouped(cells, "title"), ERRORS, paper)
+
+
+# --- the figure -----------------------------------------------------------------------------------
+
+LEGEND = {  # what the colours mean
+    "the method": style.BLUE,
+    "a part left out": style.VERMILION,
+    "one part only": style.ORANGE,
+    "frames": style.GREEN,
+    "loss terms": style.PURPLE,
+}
+KINDS = {  # of rows, by how their names begin
+    "frame": "frames",
+    "loss": "loss terms",
+    "cnn-loss": "loss terms",
+    "no-": "a part left out",
+    "spatial": "one part only",
+    "kinematic": "one part only",
+}
+
+
+def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
+    """OOD errors: large dots are means over seeds, small ones single seeds, diamonds the paper."""
+    groups = list(grouped(sorted(cells, key=lambda cell: -cell["place"]), "row").items())
+    figure = style.new_figure(8.5, 0.3 * len(groups) + 1.4)
+    axis = figure.subplots()
+    dot: style.Look = {"linestyle": "none", "marker": "o"}
+    diamond: style.Look = {"linestyle": "none", "marker": "D", "markersize": 6.5}
+    for height, (name, own) in enumerate(groups):
+        errors = [float(cell["ood_error"]) for cell in own]
+        values = [value for value in errors if math.isfinite(value) and value > 0]
+        kind = next((kind for start, kind in KINDS.items() if name.startswith(start)), "the method")
+        if values:
+            look = dot | {"color": LEGEND[kind]}
+            small: style.Look = {"alpha": 0.4, "markersize": 4, "markeredgewidth": 0}
+            axis.plot(values, [height] * len(values), **look, **small)
+            mean = statistics.fmean(values)
+            axis.plot(mean, height, markersize=8, markeredgecolor="white", **look)
+        if own[0]["paper"]:
+            edge: style.Look = {"markeredgecolor": style.INK, "markeredgewidth": 1.1}
+            axis.plot(own[0]["paper"][1], height, markerfacecolor="none", **diamond, **edge)
+    axis.set_yticks(range(len(groups)), [own[0]["title"] for _, own in groups])
+    axis.set_ylim(-0.6, len(groups) - 0.4)
+    axis.set_xscale("log")
+    style.decimal_ticks(axis.xaxis)
+    style.tidy(axis)
+    style.label(axis, x="OOD error (relative L2)")
+    handles = [
+        Line2D([], [], color=colour, label=name, markersize=8, **dot)
+        for name, colour in LEGEND.items()
+    ]
+    empty: style.Look = {"color": style.BLACK, "markerfacecolor": "none", "label": "the paper"}
+    style.legend_below(figure, [*handles, Line2D([], [], **diamond, **empty)])
+    caption = (
+        f"{benchmark.title}: OOD error with a part left out, another frame, or other loss terms. "
+        "Further left is better."
+    )
+    return [style.Drawing(f"{benchmark.name}-ablation", caption, figure)]

@@ -1,1 +1,0 @@
-"""``pacefno study ablation``: what each part of the method earns."""

@@ -1,1 +1,0 @@
-"""How well frames are found, over the whole group."""

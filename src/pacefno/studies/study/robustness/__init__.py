@@ -1,1 +1,0 @@
-"""``pacefno study robustness``: noise, missing points and broken symmetry, beyond the paper's limits."""

@@ -1,0 +1,1 @@
+"""Training: settings, batches and loss, the loop, evaluation."""

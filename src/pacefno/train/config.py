@@ -1,0 +1,229 @@
+"""The settings of a training: frozen, bounded, complete. An unknown or useless one is an error."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from pacefno.errors import UsageError
+from pacefno.groups import POINT_GROUPS
+from pacefno.registry import lookup, unknown
+from pacefno.task import Settings, Task, check_named, first_fault
+
+
+class ConfigError(UsageError):
+    """A setting that does not exist or cannot be used; the message says what was expected."""
+
+
+class LossSettings(Settings):
+    """Weights of the paper's terms beside the error of the prediction, with their schedules."""
+
+    error: Literal["relative", "squared"] = "relative"  # |p - y| / |r|, or LPSDA's sum of squares
+    # What the error is relative to. A boost adds its own energy to a target: divided by that norm,
+    # the samples boosted most would count least. "centred" is the target without its mean.
+    relative_to: Literal["unmoved", "moved", "centred"] = "unmoved"
+    h1: float = Field(0.0, ge=0)
+    h1_schedule: Literal["constant", "ema", "ramp"] = "constant"
+    h1_memory: float = Field(0.9, ge=0, lt=1)  # of the average that sets the weight ("ema")
+    h1_ramp: float = Field(0.2, gt=0, le=1)  # share of the epochs over which it rises ("ramp")
+    equivariance: float = Field(1.0, ge=0)
+    anchor: float = Field(0.0, ge=0)
+    anchor_decay: float = Field(1.0, gt=0, le=1)  # factor per epoch
+    anchor_floor: float = Field(0.0, ge=0)
+    invariant: float = Field(0.0, ge=0)
+
+
+class ScheduleSettings(Settings):
+    """Epochs, batches, the learning rate, and what the samples of an epoch are."""
+
+    epochs: int = Field(100, ge=1)
+    passes: int = Field(1, ge=1)  # over the samples in an epoch; a trajectory has many windows
+    batch: int = Field(20, ge=1)
+    rate: float = Field(2e-3, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    optimizer: Literal["adam", "adamw"] = "adam"  # the decay inside the gradient, or apart from it
+    shape: Literal["onecycle", "step", "constant"] = "onecycle"
+    warmup: float = Field(0.2, ge=0, lt=1)  # share of the steps ("onecycle")
+    step_every: int = Field(50, ge=1)  # epochs ("step")
+    step_factor: float = Field(0.5, gt=0, le=1)
+    clip: float = Field(0.0, ge=0)  # largest gradient norm; 0: none
+    coarse: float = Field(0.0, ge=0, le=1)  # share of the epochs on a coarse grid
+    coarse_stride: int = Field(4, ge=1)  # every such point of the training grid
+    moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
+    jitter: float = Field(0.0, ge=0, le=1)  # displaces frames in training, as a share of that range
+    windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
+    validate_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(5, ge=1)
+
+
+class RunConfig(Settings):
+    """Everything that a run is: the task, the model and how it is trained.
+
+    ``operator`` and ``frame`` are specifications of registered parts, ``{"name": ..., settings}``;
+    without a frame the model is the plain operator. ``scaling`` says how inputs and outputs are
+    standardised: each channel by itself ("channels"), all alike ("uniform"), not at all ("none"),
+    or in the way that commutes with a point group (its name). ``labels`` are for people and tables.
+    """
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    seed: int = 42
+    task: Task
+    operator: dict[str, Any]
+    scaling: str = "channels"
+    frame: dict[str, Any] | None = None
+    loss: LossSettings = LossSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        check_part("operator", self.operator)
+        if self.frame is not None:
+            check_part("frame", self.frame)
+        if self.scaling not in ("channels", "uniform", "none", *POINT_GROUPS):
+            raise UsageError(
+                unknown("scaling", self.scaling, ["channels", "uniform", "none", *POINT_GROUPS])
+            )
+        schedule = self.schedule
+        if schedule.jitter and self.frame is None:
+            raise UsageError(
+                "schedule.jitter displaces frames, and this model has none: leave it out"
+            )
+        if schedule.jitter and not self.task.train_range:
+            raise UsageError("schedule.jitter is a share of the task's train_range, which has none")
+        if schedule.windows != "anywhere" and self.task.rollout is None:
+            raise UsageError("schedule.windows is for trajectories, and this task has pairs")
+        if schedule.moved and not self.task.train_range:
+            raise UsageError("schedule.moved needs a train_range in the task: how far to move")
+        loss = self.loss
+        if loss.error == "squared" and (loss.h1 or loss.anchor or loss.invariant):
+            raise UsageError(
+                "loss.h1, loss.anchor and loss.invariant are terms beside a relative error: "
+                "leave them out with loss.error = squared"
+            )
+        if self.precision == "bf16-mixed" and self.task.rollout is not None:
+            raise UsageError(
+                "precision: bf16-mixed would round the lengths of boxes to three digits: "
+                "use 32-true or 64-true"
+            )
+        return self
+
+
+def check_part(part: str, spec: dict[str, Any]) -> None:
+    """Refuse a specification with an unknown name or a setting that its class does not take."""
+    try:
+        check_named(part, spec)
+    except UsageError as error:
+        raise UsageError(f"{part}: {error}") from None
+    known = list(_parameters(part, spec))
+    for key, value in spec.items():
+        if key not in ("part", "name", *known):
+            raise UsageError(unknown(f"setting of {part} {spec['name']!r}", key, known))
+        if isinstance(value, dict) and "name" in value:
+            check_part(value.get("part", "operator"), value)
+
+
+def _parameters(part: str, spec: dict[str, Any]) -> dict[str, inspect.Parameter]:
+    """What the class of a part can be given, by name."""
+    taken = inspect.signature(lookup(part, spec["name"]).__init__).parameters
+    return {name: parameter for name, parameter in taken.items() if name != "self"}
+
+
+def make_config(document: dict[str, Any], what: str = "settings") -> RunConfig:
+    """The configuration of a document; a fault is one sentence that names the entry."""
+    try:
+        return RunConfig.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(f"{what}: {first_fault(error, RunConfig)}") from None
+
+
+# --- changes from the command line ----------------------------------------------------------------
+
+
+def with_overrides(config: RunConfig, assignments: list[str]) -> RunConfig:
+    """The configuration with ``--set section.key=value`` applied."""
+    document = config.model_dump(mode="json")
+    for assignment in assignments:
+        _assign(document, assignment)
+    return make_config(document, "--set")
+
+
+def settable(document: dict[str, Any]) -> list[str]:
+    """All keys that ``--set`` can change, ``section.key`` or ``key``."""
+    sections = {name: document[name] for name in ("loss", "schedule")}
+    keys = [f"{section}.{key}" for section, values in sections.items() for key in values]
+    parts = {"operator": _innermost(document["operator"]), "frame": document["frame"]}
+    for part, spec in parts.items():
+        known = _parameters(part, spec) if spec else ()
+        keys += [f"{part}.{key}" for key in known if key not in _GIVEN]
+    return ["seed", "precision", *keys]
+
+
+# What a part is given by the task and by the row, and what is no plain value.
+_GIVEN = ("dim", "in_channels", "out_channels", "group", "type", "slice", "inner", "channels")
+
+
+def _innermost(spec: dict[str, Any]) -> dict[str, Any]:
+    """The operator inside the ones that wrap it: the one whose sizes people mean."""
+    inner = spec.get("operator")
+    return _innermost(inner) if isinstance(inner, dict) else spec
+
+
+def _assign(document: dict[str, Any], assignment: str) -> None:
+    path, equals, text = assignment.partition("=")
+    path, text = path.strip(), text.strip()
+    if not equals:
+        raise ConfigError(f"--set {assignment}: expected key=value, for example schedule.epochs=50")
+    keys = settable(document)
+    if path not in keys:
+        if tails := [key for key in keys if key.rpartition(".")[2] == path]:
+            raise ConfigError(f"--set {path}: say {' or '.join(tails)}")
+        raise ConfigError(f"--set: {unknown('setting', path, keys)}")
+    section, _, key = path.rpartition(".")
+    place = document[section] if section else document
+    place = _innermost(place) if section == "operator" else place
+    value = _value(text)
+    if section in ("operator", "frame"):  # the settings of parts have no schema of their own
+        _check_alike(path, place.get(key, _parameters(section, place)[key].default), value)
+    place[key] = value
+
+
+def _check_alike(path: str, old: Any, new: Any) -> None:
+    """Refuse a value of another kind than the one that it replaces."""
+    for kind, wanted, accepted in (
+        (bool, "true or false", bool),
+        (int, "a whole number", int | list),
+        (float, "a number", int | float),
+        (str, "a word", str | None),
+    ):
+        if isinstance(old, kind):
+            fits = isinstance(new, accepted) and (kind is bool or not isinstance(new, bool))
+            if not fits:
+                raise ConfigError(f"--set: {path}: expected {wanted}, got {new!r}")
+            return
+
+
+def _value(text: str) -> Any:
+    """Numbers, true, false, null and lists as JSON; anything else is text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    """What differs between two dumped configurations, as text; empty if nothing does."""
+    rows = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if key == "labels" and not prefix:
+            continue  # names for people, not settings
+        if isinstance(a, dict) and isinstance(b, dict):
+            inner = changed_settings(a, b, f"{prefix}{key}.")
+            rows += [inner] if inner else []
+        elif a != b:
+            rows.append(f"{prefix}{key} was {a!r}, now {b!r}")
+    return "; ".join(rows)

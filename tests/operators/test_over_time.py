@@ -1,0 +1,134 @@
+"""Operators between several snapshots, and those that are told the box of a sample."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pacefno.fields import Box
+from pacefno.operators import FNO, Conditioned, Recurrent, Residual, SpaceTimeFNO
+
+
+class NextNumber(nn.Module):
+    """Predicts that every snapshot is one more than the last one of the window."""
+
+    def forward(self, window: Tensor) -> Tensor:
+        return window[:, -1:] + torch.arange(1, 4, dtype=window.dtype).reshape(1, 3, 1, 1)
+
+
+def test_a_recurrent_operator_goes_on_from_its_own_snapshots(dtype: torch.dtype) -> None:
+    window = torch.arange(4, dtype=dtype).reshape(1, 4, 1, 1).expand(2, 4, 3, 5)
+    found = Recurrent(NextNumber(), 8)(window)
+    assert found.shape == (2, 8, 3, 5)
+    assert torch.equal(found[1, :, 2, 3], torch.arange(4, 12, dtype=dtype))
+
+
+def test_a_recurrent_operator_sees_a_window_of_constant_length() -> None:
+    seen = []
+
+    class Recording(nn.Module):
+        def forward(self, window: Tensor) -> Tensor:
+            seen.append(window.shape[1])
+            return window[:, -2:]
+
+    Recurrent(Recording(), 7)(torch.zeros(1, 5, 4, 4))
+    assert seen == [5, 5, 5, 5]
+
+
+def space_time(dtype: torch.dtype) -> SpaceTimeFNO:
+    torch.manual_seed(0)
+    return SpaceTimeFNO(3, 6, width=4, modes=3, time_modes=4, layers=2).to(dtype)
+
+
+@pytest.mark.parametrize("grid", [(16, 16), (17, 20)])
+def test_a_space_time_network_gives_every_snapshot_its_own_time(
+    grid: tuple[int, int], dtype: torch.dtype
+) -> None:
+    found = space_time(dtype)(torch.ones(2, 3, *grid, dtype=dtype))
+    assert found.shape == (2, 6, *grid)
+    # a constant input, yet the snapshots differ: they know their time
+    assert float(found.std(dim=1).min().detach()) > 1e-6
+
+
+def test_a_space_time_network_without_coordinates_commutes_with_shifts_by_cells(
+    dtype: torch.dtype,
+) -> None:
+    network = space_time(dtype)
+    field = torch.randn(2, 3, 16, 16, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    moved_first = network(field.roll((3, -5), (2, 3)))
+    moved_last = network(field).roll((3, -5), (2, 3))
+    assert torch.allclose(moved_first, moved_last, atol=1e-5 if dtype == torch.float32 else 1e-12)
+    assert not torch.allclose(moved_first, network(field), atol=1e-3)
+
+
+def channels_network() -> nn.Module:
+    return FNO(2, 10, 20, 6, 3, 2)
+
+
+def recurrent_network() -> nn.Module:
+    return Recurrent(FNO(2, 10, 5, 6, 3, 2), 20)
+
+
+def space_time_network() -> nn.Module:
+    return SpaceTimeFNO(10, 20, width=4, modes=3, time_modes=4, layers=2)
+
+
+@pytest.mark.parametrize("make", [channels_network, recurrent_network, space_time_network])
+def test_every_way_of_making_snapshots_can_be_trained(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    network = make()
+    prediction = network(torch.randn(2, 10, 16, 16, generator=torch.Generator().manual_seed(1)))
+    assert prediction.shape == (2, 20, 16, 16)
+    prediction.square().mean().backward()
+    slopes = [parameter.grad for parameter in network.parameters()]
+    assert all(slope is not None and bool(torch.isfinite(slope).all()) for slope in slopes)
+
+
+# --- around an operator
+
+
+class Constant(nn.Module):
+    """A change of 1 in the first snapshot, 2 in the second, and so on."""
+
+    def __init__(self, channels: int, snapshots: int) -> None:
+        super().__init__()
+        self.channels, self.snapshots = channels, snapshots
+
+    def forward(self, field: Tensor, scale: float = 1.0) -> Tensor:
+        steps = torch.arange(1, self.snapshots + 1, dtype=field.dtype)
+        change = scale * steps.repeat_interleave(self.channels)
+        return change.reshape(1, -1, *[1] * (field.ndim - 2)) + 0 * field[:, :1]
+
+
+@pytest.mark.parametrize("grid", [(5,), (4, 6)])
+def test_a_residual_operator_adds_the_change_to_the_last_snapshot(
+    grid: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    window = torch.arange(6, dtype=dtype).reshape(1, 6, *[1] * len(grid)).expand(2, 6, *grid)
+    found = Residual(Constant(2, 3), channels=2)(window)  # the last snapshot is (4, 5)
+    assert found.shape == (2, 6, *grid)
+    assert found[0].flatten(1)[:, 0].tolist() == [5, 6, 6, 7, 7, 8]
+    assert Residual(Constant(2, 3), channels=2)(window, scale=2.0)[0, 0].max() == 6
+
+
+class Remember(nn.Module):
+    """Returns what it was given."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field
+
+
+def test_a_conditioned_operator_is_told_length_and_step_on_a_logarithmic_scale(
+    dtype: torch.dtype,
+) -> None:
+    told = Conditioned(Remember(), [2.0, 3.0], step=0.5, variation=0.1)
+    lengths = torch.tensor([[2.0, 3.0], [2.0 * math.exp(0.1), 3.0]])
+    box = Box(lengths, torch.tensor([0.5, 0.5 * math.exp(-0.1)]))
+    seen = told(torch.ones(2, 1, 4, 6, dtype=dtype), box=box)
+    assert seen.shape == (2, 4, 4, 6) and seen.dtype == dtype
+    expected = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, -1.0]], dtype=dtype)
+    assert torch.allclose(seen[:, :, 2, 3], expected, atol=1e-5)
+    assert float(seen.flatten(2).std(dim=2).max()) < 1e-6  # constant over the grid

@@ -1,0 +1,179 @@
+"""Tables say what the result files say, in every format."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from pathlib import Path
+
+import pytest
+from report_examples import RESULTS, result, table_of, write_results
+from rich.console import Console
+
+from pacefno.errors import UsageError
+from pacefno.paper.bench import ResultsError, merge_results
+from pacefno.paper.report.collect import Tables, collect
+from pacefno.paper.report.settings import differences
+from pacefno.paper.report.style import statistic
+from pacefno.paper.report.tables import (
+    columns_of,
+    latex_table,
+    markdown_summary,
+    markdown_table,
+    terminal_table,
+)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return write_results(tmp_path / "results")
+
+
+@pytest.fixture
+def tables(results: Path) -> Tables:
+    return collect([results])
+
+
+# --- collecting -----------------------------------------------------------------------------------
+
+
+def test_a_statistic_is_the_mean_and_the_sample_deviation_over_seeds(tables: Tables) -> None:
+    found = tables["burgers2d"].line("fno").of("ood_error")  # type: ignore[union-attr]
+    assert found is not None and found.std is not None
+    assert math.isclose(found.mean, 0.62) and math.isclose(found.std, 0.02, rel_tol=1e-12)
+    assert str(found) == "0.6200 ± 0.0200"
+    assert str(statistic([result("fno", 1, 2.04e-7)], "ood_error")) == "2.0e-07"
+    assert statistic(RESULTS, "no such key") is None
+
+
+def test_one_failed_seed_shows_in_the_mean_and_has_no_deviation() -> None:
+    found = statistic([result("fno", 1, 0.1), result("fno", 2, math.inf)], "ood_error")
+    assert str(found) == "inf"
+
+
+def test_the_largest_preset_is_shown_unless_another_is_asked_for(results: Path) -> None:
+    merge_results(results, "burgers2d", [result("fno", 1, 0.9, preset="smoke")])
+    assert collect([results])["burgers2d"].preset == "standard"
+    smoke = collect([results], "smoke")
+    assert list(smoke) == ["burgers2d"] and len(smoke["burgers2d"].results) == 1
+
+
+def test_results_of_several_machines_merge(results: Path, tmp_path: Path) -> None:
+    other = [result("fno", 7, 0.5), result("pace", 42, 0.0301)]
+    merge_results(tmp_path / "other", "burgers2d", other)
+    merged = collect([results, tmp_path / "other"])["burgers2d"]
+    assert merged.line("fno").seeds == [7, 42, 1234, 3407]  # type: ignore[union-attr]
+    assert merged.line("pace").results[0]["ood_error"] == 0.0301  # type: ignore[union-attr]
+
+
+def test_a_folder_of_runs_is_accepted_too(results: Path) -> None:
+    assert collect([results.parent]).keys() == collect([results]).keys()
+
+
+def test_missing_results_name_the_command_that_makes_them(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="pacefno bench BENCHMARK"):
+        collect([tmp_path / "nothing"])
+    with pytest.raises(ResultsError, match="'paper'"):
+        collect([results], "paper")
+    with pytest.raises(UsageError, match="burgers1d: it has burgers2d"):
+        terminal_table("burgers1d", results)
+
+
+def test_the_true_frame_does_not_compete_for_the_lowest_error(tables: Tables) -> None:
+    assert tables["burgers2d"].best == {"pace"}  # the oracle has half its error
+
+
+def test_rows_with_the_same_printed_error_are_both_best(tmp_path: Path) -> None:
+    errors = {"fno-nogrid": 0.02004, "pace": 0.02001, "fno": 0.0201}
+    assert table_of(tmp_path, *(result(m, 1, e) for m, e in errors.items())).best == {
+        "fno-nogrid",
+        "pace",
+    }
+
+
+def test_one_lucky_seed_is_not_the_best_of_three(tmp_path: Path) -> None:
+    assert table_of(tmp_path, *RESULTS, result("gfno", 42, 0.001)).best == {"pace"}
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+
+def test_markdown_has_every_number_beside_the_papers_and_the_best_in_bold(tables: Tables) -> None:
+    table = tables["burgers2d"]
+    text = markdown_table(table)
+    line = next(line for line in text.splitlines() if line.startswith("| PACE, one-shot"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    named = dict(zip([column.title for column in columns_of(table)], cells, strict=True))
+    assert named["OOD"] == "**0.0203 ± 0.0002**"
+    assert named["paper OOD"] == "0.0755" and named["paper ID"] == "0.0393"
+    assert named["seeds"] == "3" and named["parameters"] == "1,234"
+    assert text.count("**") == 2
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+    assert "epochs: 24" in text and "(paper: 500)" in text and "2 threads" in text
+
+
+def test_a_table_of_rollouts_has_its_own_columns_and_the_papers_deviation(tables: Tables) -> None:
+    text = markdown_table(tables["kdv_easy"])
+    line = next(line for line in text.splitlines() if line.startswith("| PACE, 20"))
+    assert "0.2500 ± 0.0707" in line and "0.0061 ± 0.0009" in line
+    assert "NMSE" in text and "**" not in text and "rescaled" in text
+
+
+def test_a_number_that_was_not_measured_is_a_dash(tables: Tables) -> None:
+    lines = markdown_table(tables["burgers2d"]).splitlines()
+    line = next(line for line in lines if "true frame" in line)
+    titles = [column.title for column in columns_of(tables["burgers2d"])]
+    assert line.split("|")[1 + titles.index("equivariance")].strip() == "–"
+    assert "OOD, re-solved" not in titles  # nobody measured that
+
+
+@pytest.mark.parametrize("name", ["burgers2d", "kdv_easy"])
+def test_latex_rows_have_as_many_cells_as_columns(name: str, tables: Tables) -> None:
+    text = latex_table(tables[name])
+    columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])  # type: ignore[index]
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + len(tables[name].lines)
+    assert all(len(re.findall(r"(?<!\\)&", line)) == columns - 1 for line in rows)
+    for what in ("table", "tabular"):
+        assert text.count(rf"\begin{{{what}}}") == text.count(rf"\end{{{what}}}") == 1
+    assert text.count("{") == text.count("}") and r"\toprule" in text and r"\bottomrule" in text
+    assert all(line.count("$") % 2 == 0 for line in text.splitlines())
+
+
+def test_latex_writes_powers_and_bold_and_escapes_names(tmp_path: Path) -> None:
+    text = latex_table(table_of(tmp_path, *RESULTS, result("a_b & 50%", 1, 0.5)))
+    assert r"$\mathbf{0.0203 \pm 0.0002}$" in text and r"$1.0\times 10^{-7}" in text
+    assert r"a\_b \& 50\%" in text
+
+
+def test_the_summary_has_one_line_per_benchmark_of_pairs(tables: Tables) -> None:
+    text = markdown_summary(tables)
+    assert "**0.0203 ± 0.0002**" in text and "KdV" not in text
+    assert len(text.strip().splitlines()) == 2 + 1
+
+
+def test_the_terminal_has_the_errors_and_leaves_costs_out(results: Path) -> None:
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(terminal_table("burgers2d", results))
+    text = console.export_text()
+    assert "0.0203 ± 0.0002" in text and "0.0755" in text and "1,234" not in text
+    merge_results(results, "burgers2d", [result("[bold]", 1, 0.5)])
+    console.print(terminal_table("burgers2d", results))
+    assert "[bold]" in console.export_text()  # a name is no markup
+
+
+def test_settings_that_differ_are_found_and_equal_ones_are_not(tmp_path: Path) -> None:
+    def names(folder: str, **others: object) -> set[str]:
+        table = table_of(tmp_path / folder, result("pace", 1, 0.1, **others))
+        return {setting.name for setting in differences(table)}
+
+    standard = names("s")
+    assert {"epochs", "learning rate", "device", "equation and horizon"} <= standard
+    assert "samples, training / test" not in standard  # the same as in the paper
+    assert names("p", preset="paper") == {"device", "equation and horizon"}
+
+
+def test_a_preset_or_row_of_another_version_still_has_its_table(tmp_path: Path) -> None:
+    table = table_of(tmp_path, result("new-row", 1, 0.5, preset="huge", title="A new method"))
+    assert "| A new method | 0.5000" in re.sub(r"[ *]+", " ", markdown_table(table))
