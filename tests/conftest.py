@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # Property tests have no deadline (a shared machine is slow at times), no database (tests write to
 # tmp_path only), and try the same examples every time.
-settings.register_profile("pacefno", deadline=None, max_examples=20, derandomize=True, database=None)
+settings.register_profile(
+    "pacefno", deadline=None, max_examples=20, derandomize=True, database=None
+)
 settings.load_profile("pacefno")
 torch.set_num_threads(1)  # tests run side by side: threads of one would wait for the other
 

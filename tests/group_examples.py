@@ -6,6 +6,7 @@ of channel without an example fails a test.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,13 @@ from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translat
 from pacefno.testing import long_waves, random_field
 
 TAU = 6.283185307179586
+
+
+def of_the_package(classes: Mapping[str, type]) -> list[str]:
+    """The names that the package registers itself, whatever a test adds to them."""
+    return [name for name, cls in classes.items() if cls.__module__.startswith("pacefno.")]
+
+
 GRIDS: dict[int, list[tuple[int, ...]]] = {
     1: [(32,), (33,)],
     2: [(24, 24), (25, 25), (24, 30), (27, 20), (20, 21)],

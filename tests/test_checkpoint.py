@@ -25,9 +25,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 
-from pacefno import files
-from pacefno.files import remove_stale_temporaries
 from pacefno import checkpoint as module
+from pacefno import files
 from pacefno.checkpoint import (
     EPOCH,
     FINAL,
@@ -41,6 +40,7 @@ from pacefno.checkpoint import (
     save_checkpoint,
     unpack_optimizer,
 )
+from pacefno.files import remove_stale_temporaries
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="kills forked processes")
 

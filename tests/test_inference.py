@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from group_examples import EXAMPLES
 from torch import Tensor, nn
-from training_examples import InMemory, settings, wave_source, waves
 
 import pacefno
+from group_examples import EXAMPLES
 from pacefno import registry
 from pacefno.checkpoint import FINAL, CheckpointError, load_checkpoint, save_checkpoint
 from pacefno.data.samples import Source
@@ -65,6 +64,7 @@ from pacefno.testing import random_field
 from pacefno.train.evaluate import load_run
 from pacefno.train.loop import Callbacks, StopRequest, train
 from pacefno.train.objective import roll_out
+from training_examples import InMemory, settings, wave_source, waves
 
 SOURCE = Path(pacefno.__file__).parent
 
@@ -83,9 +83,7 @@ def sample(type: FieldType, dtype: torch.dtype = torch.float32, batch: int = 2) 
     return random_field(type, grid, batch=batch, top=3, dtype=dtype, seed=0).values
 
 
-def wrapped(
-    operator: nn.Module, group: Group, type: FieldType, frame: Frame | None = None
-) -> PACE:
+def wrapped(operator: nn.Module, group: Group, type: FieldType, frame: Frame | None = None) -> PACE:
     return PACE(
         operator, group, input=type, output=later(type), frame=frame, on_undetermined="ignore"
     ).eval()
@@ -157,9 +155,7 @@ def test_every_registered_frame_and_slice_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", list(FRAMES))
-def test_a_model_with_every_frame_comes_back(
-    name: str, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_a_model_with_every_frame_comes_back(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     torch.manual_seed(0)
     group, type, make = FRAMES[name]
     assert_saved(
@@ -397,7 +393,9 @@ def test_another_frame_stands_on_the_slice_of_the_task(runs: Path, smoke_source:
     plain = pacefno.load(runs / "fno")
     assert isinstance(plain.group, Trivial)
     with torch.no_grad():
-        assert not torch.equal(plain(field), pacefno.load(runs / "fno", frame={"name": "analytic"})(field))
+        assert not torch.equal(
+            plain(field), pacefno.load(runs / "fno", frame={"name": "analytic"})(field)
+        )
 
 
 def test_another_frame_of_a_saved_model_stands_on_its_slice(tmp_path: Path) -> None:
@@ -639,7 +637,9 @@ def dangerous_call(call: ast.Call, name: str) -> list[str]:
     if name == "numpy.load":
         safe = ("allow_pickle", "False") in options
         return [] if safe else ["calls numpy.load without allow_pickle=False"]
-    asks = [a for a, value in options if a == "weights_only" or (a, value) == ("allow_pickle", "True")]
+    asks = [
+        a for a, value in options if a == "weights_only" or (a, value) == ("allow_pickle", "True")
+    ]
     return [f"calls {name} with {option}" for option in asks]
 
 

@@ -143,9 +143,8 @@ def test_the_whole_model_is_equivariant_at_every_resolution(
     group = chosen.group
     model = wrapped_fno(chosen, frame, dtype, perturbed=perturbed)
     for shape in GRIDS[group.dim]:
-        field = smooth_fields(chosen, shape, dtype, batch=3)
-        for seed in range(2):
-            assert_equivariant(model, group, field, seed=seed, tolerance=BOUND[dtype])
+        field = smooth_fields(chosen, shape, dtype, batch=4)
+        assert_equivariant(model, group, field, seed=shape[0], tolerance=BOUND[dtype])
     types = {"input": model.input, "output": model.output}
     bare = equivariance_error(model.operator, group, field, **types)
     assert float(bare.min()) > 1e-4  # and bare it is not

@@ -71,7 +71,9 @@ over_tasks = pytest.mark.parametrize("name", list(TASKS))
 
 
 def same(one: Task, two: Task) -> bool:
-    parts = all(spec_of(a) == spec_of(b) for a, b in ((one.group, two.group), (one.slice, two.slice)))
+    parts = all(
+        spec_of(a) == spec_of(b) for a, b in ((one.group, two.group), (one.slice, two.slice))
+    )
     types = (one.input, one.output) == (two.input, two.output)
     rest = ("name", "train_range", "error", "rollout")
     return parts and types and all(getattr(one, key) == getattr(two, key) for key in rest)
@@ -105,7 +107,10 @@ def test_a_task_written_by_hand(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text(FLOW)
     task = read_task(tmp_path / "task.toml")
     assert task.dim == 2 and task.per_channel and task.horizon == 0.5
-    assert task.input.channels == ("u_x", "u_y", "p") and task.input.lengths == (6.283185307179586,) * 2
+    assert (
+        task.input.channels == ("u_x", "u_y", "p")
+        and task.input.lengths == (6.283185307179586,) * 2
+    )
     assert spec_of(task.group) == spec_of(Galilean(2))
     assert isinstance(task.slice, StrongestWaveSlice)  # the default of the group
     assert task.rollout is None
@@ -161,13 +166,19 @@ def with_input(**entries: Any) -> dict[str, Any]:
         ({"group": {"name": "galilan", "dim": 2}}, "Did you mean 'galilean'?"),
         ({"group": {"name": "galilean"}}, "missing a required argument: 'dim'"),
         ({"group": {"name": "galilean", "dim": 1}}, "input: galilean: acts in 1 dimensions"),
-        ({"group": {"name": "galilean", "dim": 2, "sped": 1}}, "unexpected keyword argument 'sped'"),
+        (
+            {"group": {"name": "galilean", "dim": 2, "sped": 1}},
+            "unexpected keyword argument 'sped'",
+        ),
         ({"group": {"name": "galilean", "dim": 2}, "input": SCALAR}, "a boost needs a channel"),
         ({"slice": {"name": "phas"}}, "unknown slice 'phas'. Did you mean 'phase'?"),
         ({"slice": {}}, "slice: expected entries with a name out of"),
         ({"slice": {"name": "phase", "chanel": 1}}, "unexpected keyword argument 'chanel'"),
         ({"train_range": [0.1]}, "train_range: expected one magnitude for each of"),
-        ({"train_range": [-1, 0, 0, 0]}, "train_range.0: Input should be greater than or equal to 0"),
+        (
+            {"train_range": [-1, 0, 0, 0]},
+            "train_range.0: Input should be greater than or equal to 0",
+        ),
         ({"train_range": [float("inf")] * 4}, "train_range.0: Input should be a finite number"),
         ({"error": "both"}, "error: Input should be 'pooled' or 'per-channel' (got 'both')"),
         ({"rollout": {"first": 0}}, "rollout.first: Input should be greater than or equal to 1"),

@@ -55,7 +55,8 @@ def test_the_inside_is_as_described(names: Names) -> None:
     assert float(names["same"].abs().max()) < 1e-4
     assert 1e-3 < float(names["shift_error"].mean()) < 0.1
     confidence = names["estimate"].confidence
-    assert float(confidence.mean()) > 0.5 and float(confidence.min()) > 0 and float(confidence.max()) <= 1
+    assert float(confidence.mean()) > 0.5
+    assert float(confidence.min()) > 0 and float(confidence.max()) <= 1
     assert float(names["unknown"].confidence) == 0
     assert names["unknown"].xi.tolist()[0] == pytest.approx([0.0, 0.3], abs=1e-6)
     assert bool(torch.isfinite(names["prediction"]).all())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from group_examples import TAU, Example, example
+from group_examples import TAU, Example, example, of_the_package
 from pacefno.fields import Box, Field, FieldType
 from pacefno.frames import (
     FRAMES,
@@ -69,6 +69,15 @@ ALL = [
 ]
 over_all = pytest.mark.parametrize(("name", "case", "shape"), ALL)
 over_cases = pytest.mark.parametrize("case", list(CASES))
+# one of each kind of group, for what does not depend on more
+FEW = [
+    "translation-1d",
+    "galilean-1d-snapshots",
+    "galilean-2d",
+    "galilean-2d-momentum",
+    "euclidean",
+]
+over_few = pytest.mark.parametrize("case", FEW)
 
 
 def fields_for(
@@ -112,7 +121,7 @@ def build(
 
 
 def test_every_registered_frame_is_built_here_or_elsewhere() -> None:
-    assert set(FRAMES) - ELSEWHERE <= set(BUILDERS)
+    assert set(of_the_package(FRAMES)) - ELSEWHERE <= set(BUILDERS)
 
 
 # --- every frame
@@ -210,7 +219,7 @@ def test_a_field_without_a_frame_gets_the_identity_and_no_confidence(
 
 
 @pytest.mark.parametrize("name", ESTIMATED)
-@over_cases
+@over_few
 def test_a_field_with_a_frame_has_confidence_and_finite_gradients(
     name: str, case: str, dtype: torch.dtype
 ) -> None:
@@ -236,7 +245,7 @@ def test_the_confidence_of_a_pure_wave_is_one_and_never_more(dtype: torch.dtype)
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", list(BUILDERS))
-@over_cases
+@over_few
 def test_a_half_precision_field_gets_the_frame_of_its_single_precision_twin(
     name: str, case: str, half: torch.dtype
 ) -> None:
@@ -300,12 +309,11 @@ def test_analytic_and_aligned_frames_follow_every_motion(
 ) -> None:
     chosen = CASES[case]
     frame = build(name, chosen, dtype, perturbed=perturbed)
-    for shape in SHAPES[chosen.type.dim]:
-        field = fields_for(chosen, shape, dtype)
-        xi = 3 * random_elements(chosen.group, 4, 1)  # far around the torus, velocities up to 3
-        if isinstance(chosen.group, GalileanScaling):
-            xi[:, 2] /= 3
-        frame_laws(frame, chosen.group, chosen.type, field.values, xi=xi)
+    field = fields_for(chosen, SHAPES[chosen.type.dim][int(perturbed)], dtype)
+    xi = 3 * random_elements(chosen.group, 4, 1)  # far around the torus, velocities up to 3
+    if isinstance(chosen.group, GalileanScaling):
+        xi[:, 2] /= 3
+    frame_laws(frame, chosen.group, chosen.type, field.values, xi=xi)
 
 
 def test_frames_follow_in_three_dimensions(dtype: torch.dtype) -> None:
@@ -446,7 +454,7 @@ def test_the_moment_frame_follows_rigid_motions_of_a_compact_field(dtype: torch.
 
 
 @pytest.mark.parametrize("name", ["analytic", "equivariant", "equivariant-free"])
-@pytest.mark.parametrize("case", EXACT_CASES)
+@pytest.mark.parametrize("case", FEW[:-1])
 def test_the_frame_of_a_field_does_not_depend_on_its_resolution(name: str, case: str) -> None:
     chosen = CASES[case]
     frame = build(name, chosen)
@@ -523,7 +531,7 @@ def test_numbers_without_a_retraction_are_not_wrapped_and_always_sure() -> None:
 
 
 @pytest.mark.parametrize("name", LEARNED)
-@over_cases
+@over_few
 def test_every_parameter_of_a_learned_frame_gets_a_gradient(name: str, case: str) -> None:
     chosen, spatial = CASES[case], CASES[case].group.spatial
     # perturbed, the many inputs of a dense layer would drive its units where they have no slope

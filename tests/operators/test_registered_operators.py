@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from group_examples import of_the_package
 from pacefno.fields import Box
 from pacefno.operators import (
     FNO,
@@ -32,7 +33,7 @@ EXAMPLES: dict[str, Callable[[], nn.Module]] = {
     "conditioned": lambda: Conditioned(FNO(2, 5, 3, 6, 3, layers=2), [1.0, 2.0], 0.5, 0.1),
     "standardised": lambda: Standardised(FNO(2, 2, 2, 6, 3, layers=2), SCALE, SCALE),
 }
-over_names = pytest.mark.parametrize("name", list(OPERATORS))
+over_names = pytest.mark.parametrize("name", of_the_package(OPERATORS))
 
 
 def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -51,7 +52,7 @@ def run(name: str, operator: nn.Module, grid: tuple[int, int], dtype: torch.dtyp
 
 
 def test_every_registered_operator_has_an_example() -> None:
-    assert [name for name in OPERATORS if name not in EXAMPLES] == []
+    assert [name for name in of_the_package(OPERATORS) if name not in EXAMPLES] == []
 
 
 @over_names

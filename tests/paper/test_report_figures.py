@@ -19,9 +19,10 @@ from pacefno.groups import Trivial
 from pacefno.metrics import relative_l2
 from pacefno.operators import FNO
 from pacefno.pace import PACE
+from pacefno.paper import style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark, benchmark_named, field_benchmarks
-from pacefno.paper.report import fields, figures, style
+from pacefno.paper.report import fields, figures
 from pacefno.paper.report.collect import collect
 from pacefno.paper.report.runs import FRACTIONS, Outcome, sweep_errors, typical_sample
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed

@@ -15,7 +15,6 @@ from pacefno.errors import UsageError
 from pacefno.paper.bench import ResultsError, merge_results
 from pacefno.paper.report.collect import Tables, collect
 from pacefno.paper.report.settings import differences
-from pacefno.paper.report.style import statistic
 from pacefno.paper.report.tables import (
     columns_of,
     latex_table,
@@ -23,6 +22,7 @@ from pacefno.paper.report.tables import (
     markdown_table,
     terminal_table,
 )
+from pacefno.paper.style import statistic
 
 
 @pytest.fixture

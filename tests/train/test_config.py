@@ -1,4 +1,4 @@
-"""The settings of a run: what does not exist, cannot be or would be ignored is refused, in a line."""
+"""The settings of a run: what does not exist or would be ignored is refused, in a line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_examples import SMOOTH, InMemory, settings, waves
 
 from pacefno.data.samples import Pairs, Source
 from pacefno.errors import UsageError
@@ -16,6 +15,7 @@ from pacefno.paper.presets import config_for
 from pacefno.train.config import ConfigError, RunConfig, changed_settings, make_config, settable
 from pacefno.train.loop import train
 from pacefno.train.objective import build_model, make_data
+from training_examples import SMOOTH, InMemory, settings, waves
 
 
 def documented(model: str = "pace", benchmark: str = SMOOTH, **changes: Any) -> dict[str, Any]:
@@ -47,7 +47,10 @@ def test_the_settings_of_every_row_are_rebuilt_from_their_document(name: str) ->
         ({"loss": {"H1": 3}}, "loss: unknown entry 'H1'. Did you mean 'h1'?"),
         ({"task": {"gruop": 1}}, "task: unknown entry 'gruop'. Did you mean 'group'?"),
         ({"operator": {"name": "fmo"}}, "unknown operator 'fmo'. Did you mean 'fno'?"),
-        ({"operator": {"widht": 3}}, "unknown setting of operator 'fno' 'widht'. Did you mean 'width'?"),
+        (
+            {"operator": {"widht": 3}},
+            "unknown setting of operator 'fno' 'widht'. Did you mean 'width'?",
+        ),
         ({"operator": {"name": 3}}, "operator: expected entries with a name out of fno"),
         ({"frame": {"name": "equivarant"}}, "Did you mean 'equivariant'?"),
         ({"frame": {"aligne": False}}, "unknown setting of frame 'equivariant' 'aligne'"),
@@ -138,7 +141,10 @@ def test_every_setting_that_is_listed_can_be_set() -> None:
         ("operator.in_channels=2", "unknown setting 'operator.in_channels'"),
         ("schedule.epochs", "expected key=value, for example schedule.epochs=50"),
         ("schedule.epochs=many", "schedule.epochs: Input should be a valid integer"),
-        ("schedule.epochs=0", "schedule.epochs: Input should be greater than or equal to 1 (got 0)"),
+        (
+            "schedule.epochs=0",
+            "schedule.epochs: Input should be greater than or equal to 1 (got 0)",
+        ),
         ("schedule.rate=-1", "schedule.rate: Input should be greater than 0 (got -1)"),
         ("schedule.rate=inf", "schedule.rate: Input should be a finite number"),
         ("schedule.moved=maybe", "schedule.moved: Input should be a valid boolean"),

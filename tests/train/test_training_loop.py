@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_examples import SMOOTH, InMemory, contents, settings
 
 import pacefno
 from pacefno.checkpoint import FINAL, CheckpointError, load_checkpoint
@@ -43,6 +42,7 @@ from pacefno.train.loop import (
 )
 from pacefno.train.objective import Batch, PairData, Place, build_model
 from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
+from training_examples import SMOOTH, InMemory, contents, settings
 
 TRAINED = [name for name, row in FIELD_ROWS.items() if row.trained_as is None]
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # as in this process: see conftest.py
@@ -149,7 +149,9 @@ def test_the_best_weights_by_validation_are_kept_not_the_last(
     assert final.documents["summary"]["validation_error"] == 0.5
     for name, tensor in final.tensors["model"].items():
         assert torch.equal(tensor, last.tensors["best"][name])
-    assert any(not torch.equal(t, last.tensors["model"][n]) for n, t in final.tensors["model"].items())
+    assert any(
+        not torch.equal(t, last.tensors["model"][n]) for n, t in final.tensors["model"].items()
+    )
 
 
 def test_the_validation_error_is_that_of_the_model_that_is_kept(
@@ -407,7 +409,9 @@ def test_two_processes_take_the_same_steps_as_one(smoke_source: Source, tmp_path
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("is finished") == 1, "one process speaks for all"
-    one, two = (load_checkpoint(tmp_path / name / FINAL).tensors["model"] for name in ("one", "two"))
+    one, two = (
+        load_checkpoint(tmp_path / name / FINAL).tensors["model"] for name in ("one", "two")
+    )
     assert one.keys() == two.keys()
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-6, atol=1e-9)
@@ -442,7 +446,9 @@ def epoch_of(*, epoch: int = 0, rank: int = 0, world: int = 1, seed: int = 1) ->
     changes = (f"seed={seed}", "schedule.batch=4", "schedule.coarse=0")
     x = torch.randn(12, 1, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     pairs = Pairs(x, 2 * x)
-    return list(PairData(settings("pace", *changes), pairs, pairs).batches(epoch, Place(rank, world, CPU)))
+    return list(
+        PairData(settings("pace", *changes), pairs, pairs).batches(epoch, Place(rank, world, CPU))
+    )
 
 
 def test_batches_depend_on_seed_and_epoch_alone() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from training_examples import InMemory, contents, settings, wave_source, waves
 
 import pacefno
 from pacefno.checkpoint import FINAL
@@ -33,6 +32,7 @@ from pacefno.train.objective import (
     build_model,
     roll_out,
 )
+from training_examples import InMemory, contents, settings, wave_source, waves
 
 CPU = torch.device("cpu")
 over_benchmarks = pytest.mark.parametrize("name", [b.name for b in trajectory_benchmarks()])

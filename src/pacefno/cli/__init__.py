@@ -5,7 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:  # the core alone is installed
+    raise SystemExit("the command line needs more packages: pip install 'pacefno[train]'") from None
 
 from pacefno.cli import _console, library, paper
 

@@ -55,9 +55,8 @@ def plain_errors() -> Iterator[None]:
 
 
 EXTRAS = {
-    "train": ("h5py", "safetensors", "pydantic", "lightning_fabric", "filelock", "rich"),
+    "train": ("numpy", "h5py", "safetensors", "pydantic", "lightning_fabric", "filelock"),
     "paper": ("matplotlib", "jinja2"),
-    "io": ("xarray", "netCDF4", "zarr"),
 }
 
 

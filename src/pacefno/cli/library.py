@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from pacefno.cli._console import (
     say,
     wide_console,
 )
+from pacefno.errors import UsageError
 from pacefno.paper import BENCHMARK_NAMES, PRESETS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 
@@ -38,8 +40,11 @@ def import_modules(names: list[str]) -> None:
     """Import modules of the user's, which register what they have."""
     if names:
         sys.path.insert(0, os.getcwd())
-    for name in names:
-        importlib.import_module(name)
+    with plain_errors():
+        for name in names:
+            if importlib.util.find_spec(name.partition(".")[0]) is None:
+                raise UsageError(f"--import {name}: there is no such module here or on the path")
+            importlib.import_module(name)
 
 
 data_app = typer.Typer(name="data", help="Make datasets and look at them.", no_args_is_help=True)
@@ -162,7 +167,6 @@ def train_command(
     Example: pacefno train burgers1d --model pace --preset quick
     """
     with plain_errors():
-        from pacefno.errors import UsageError
         from pacefno.paper.bench import prepare_data, run_folder
         from pacefno.paper.benchmarks import benchmark_named
         from pacefno.paper.presets import config_for, trained_as
@@ -234,6 +238,11 @@ def evaluate_command(
         from pacefno.train.evaluate import load_run
 
         labels = load_run(run).config.labels
+        if missing := {"problem", "preset", "model"} - set(labels):
+            raise UsageError(
+                f"{run} does not say on which benchmark it was trained: its labels have no "
+                f"{', '.join(sorted(missing))}; score it with pacefno.train.evaluate.score"
+            )
         benchmark = benchmark_named(labels["problem"])
         with Display(f"data of {benchmark.name}") as display:
             source = prepare_data(benchmark, labels["preset"], data, data_seed, display)

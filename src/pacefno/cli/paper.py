@@ -185,8 +185,8 @@ def run_study(
     from rich.table import Table
 
     from pacefno.paper.bench import Places
-    from pacefno.paper.report.style import save
     from pacefno.paper.studies import study_module
+    from pacefno.paper.style import save
 
     places = Places(data, runs, results or default_results(preset, runs))
     outcome = study_module(name).run(places=places, say=say, **settings)

@@ -27,6 +27,20 @@ class Pairs:
     xi: Tensor | None = None  # (N, size): the elements that moved them; for scores, not for models
     resolved: Tensor | None = None  # the target solved from the moved input
 
+    def __post_init__(self) -> None:
+        for name in ("input", "target", "xi", "resolved"):
+            part = getattr(self, name)
+            if part is None and name in ("xi", "resolved"):
+                continue
+            if not isinstance(part, Tensor):
+                got = type(part).__name__
+                raise FieldError(f"pairs: {name}: expected a torch.Tensor, got {got}: convert it")
+            if len(part) != len(self.input) or len(part) == 0:
+                raise FieldError(
+                    f"pairs: {name}: expected as many samples as inputs ({len(self.input)}, at "
+                    f"least 1), got {len(part)}"
+                )
+
     def __len__(self) -> int:
         return len(self.input)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field, Quantity
 from pacefno.frames._moments import (
     centroid,
@@ -351,10 +352,17 @@ def curl(field: Field, quantity: Quantity) -> Tensor:
 
 
 def default_slice(group: Group) -> CanonicalSlice:
-    """The slice that goes with a group where nothing else is said."""
-    if group.spatial > len(shift_axes(group)):
-        return MomentSlice(group)
-    return StrongestWaveSlice(group)
+    """The slice that goes with a group where nothing else is said.
+
+    It knows shifts, coordinates called x, y, z, and an angle; others need a slice of their own.
+    """
+    spatial = group.coordinates[: group.spatial]
+    if others := [name for name in spatial if name not in (*AXES, "angle")]:
+        raise UsageError(
+            f"no default slice reads the coordinate {others[0]!r} of the {group.name} group: write "
+            "a CanonicalSlice for it and pass it as slice="
+        )
+    return MomentSlice(group) if "angle" in spatial else StrongestWaveSlice(group)
 
 
 # --- frames ---------------------------------------------------------------------------------------

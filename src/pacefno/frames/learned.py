@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pacefno.fields import Field, FieldType
+from pacefno.errors import UsageError
+from pacefno.fields import AXES, Field, FieldType
 from pacefno.frames._moments import direction, first_modes, phase_position, phase_share
-from pacefno.frames.analytic import CanonicalSlice, KinematicFrame, default_slice
+from pacefno.frames.analytic import CanonicalSlice, KinematicFrame, default_slice, shift_axes
 from pacefno.frames.base import (
     Energy,
     Estimate,
@@ -152,6 +153,11 @@ class EquivariantFrame(Frame):
     ) -> None:
         super().__init__()
         check_something_to_find(group, "EquivariantFrame")
+        if unknown := set(group.coordinates[: group.spatial]) - {*AXES, "angle"}:
+            raise UsageError(
+                f"EquivariantFrame finds shifts along axes and angles, not {sorted(unknown)}: use "
+                "the analytic frame with a slice of your own"
+            )
         self.group = group
         self.aligned = aligned
         if aligned:
@@ -196,10 +202,10 @@ class EquivariantFrame(Frame):
     def _vectors(self, density: Tensor) -> Tensor:
         """One vector in R^2 per spatial coordinate, ``(B, spatial, 2)``: M_phi."""
         parts = harmonics(density)  # (B, spatial, dim, 2)
-        dim = self.group.dim
-        positions = [parts[:, axis, axis] for axis in range(dim)]
+        axes = shift_axes(self.group)
+        positions = [parts[:, j, axis] for j, axis in enumerate(axes)]
         # An angle is the direction in which a density leans: the sine parts along x and y.
-        directions = [parts[:, j, :2, 1] for j in range(dim, self.group.spatial)]
+        directions = [parts[:, j, :2, 1] for j in range(len(axes), self.group.spatial)]
         return torch.stack(positions + directions, dim=1)
 
 

@@ -17,7 +17,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from pacefno.errors import UsageError
 from pacefno.fields import FieldType
+from pacefno.registry import unknown
 
 Matrix = tuple[tuple[int, ...], ...]
 
@@ -57,9 +59,8 @@ class PointGroup:
     @staticmethod
     def generated(name: str, *generators: Matrix) -> PointGroup:
         """All products of the generators, the identity first."""
-        _check_signed_permutations(
-            name, generators
-        )  # other matrices may never stop making new ones
+        # Other matrices might never stop making new ones.
+        _check_signed_permutations(name, generators)
         dim = len(generators[0])
         elements = [tuple(tuple(int(i == j) for j in range(dim)) for i in range(dim))]
         for element in elements:  # grows while it runs, until nothing new comes
@@ -124,7 +125,7 @@ def _check_signed_permutations(name: str, matrices: Sequence[Matrix]) -> None:
             )
 
 
-QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as symmetry.motion.quarter_turn
+QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as groups._rotation.quarter_turn
 HALF: Matrix = ((-1, 0), (0, -1))
 SWAP: Matrix = ((0, 1), (1, 0))
 REFLECTION: Matrix = ((-1, 0), (0, 1))
@@ -137,11 +138,17 @@ POINT_GROUPS: dict[str, PointGroup] = {
         PointGroup.generated("z2", ((-1,),)),
         PointGroup.generated("p4", QUARTER),
         PointGroup.generated("p4m", QUARTER, REFLECTION),
-        PointGroup.generated(
-            "diagonal", SWAP, HALF
-        ),  # what keeps the line along (1, 1): scalar Burgers in the plane
+        # What keeps the line along (1, 1): scalar Burgers in the plane.
+        PointGroup.generated("diagonal", SWAP, HALF),
     )
 }
+
+
+def point_group_named(name: str) -> PointGroup:
+    """A point group by its name."""
+    if name not in POINT_GROUPS:
+        raise UsageError(unknown("point group", name, POINT_GROUPS))
+    return POINT_GROUPS[name]
 
 
 # --- the channels ---------------------------------------------------------------------------------

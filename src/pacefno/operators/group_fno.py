@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacefno.grid import points
-from pacefno.groups.point_group import POINT_GROUPS, PointGroup, direct_sum, representation
+from pacefno.groups.point_group import PointGroup, direct_sum, point_group_named, representation
 from pacefno.operators._group_layers import GroupLinear, GroupSpectral, Lifting, Projection
 from pacefno.operators.fno import (
     check_input,
@@ -22,7 +22,7 @@ from pacefno.operators.fno import (
     project_points,
     to_grid_first,
 )
-from pacefno.registry import register, unknown
+from pacefno.registry import register
 
 
 @final
@@ -104,13 +104,6 @@ class GroupFNO(nn.Module):
         radius = (coordinates[: self.group.dim] - 0.5).square().sum(dim=0, keepdim=True)
         extra = torch.cat([radius, coordinates[self.group.dim :]])
         return torch.cat([field, extra.expand(field.shape[0], *extra.shape)], dim=1)
-
-
-def point_group_named(name: str) -> PointGroup:
-    """A point group by its name."""
-    if name not in POINT_GROUPS:
-        raise ValueError(unknown("point group", name, POINT_GROUPS))
-    return POINT_GROUPS[name]
 
 
 def _check_band(modes: tuple[int, ...], group: PointGroup) -> None:

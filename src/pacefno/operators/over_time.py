@@ -96,7 +96,7 @@ class Conditioned(nn.Module):
 
     They are logarithms of lengths and time step over their nominal values, divided by
     ``variation``: 0 where nominal and +-1 at the usual extremes. (LPSDA appends the numbers
-    themselves.)
+    themselves.) Without a box all samples have the nominal one.
     """
 
     def __init__(
@@ -107,9 +107,12 @@ class Conditioned(nn.Module):
         self.nominal = [*lengths, step]
         self.variation = variation
 
-    def forward(self, field: Tensor, box: Box) -> Tensor:
-        own = torch.cat([box.lengths, box.step[:, None]], dim=1).double()
-        ratios = torch.log(own / own.new_tensor(self.nominal)) / self.variation
+    def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        if box is None:
+            ratios = field.new_zeros(len(field), len(self.nominal))
+        else:
+            own = torch.cat([box.lengths, box.step[:, None]], dim=1).double()
+            ratios = torch.log(own / own.new_tensor(self.nominal)) / self.variation
         channels = ratios.to(field.dtype).reshape(*ratios.shape, *[1] * (field.ndim - 2))
         told = channels.expand(-1, -1, *field.shape[2:])
         predicted: Tensor = self.operator(torch.cat([field, told], dim=1))

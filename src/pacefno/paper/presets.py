@@ -64,7 +64,7 @@ def preset_sections(benchmark: Benchmark, row: Row, model: str, preset: str) -> 
     """Operator sizes, loss and schedule of a preset."""
     trajectories = benchmark.task.rollout is not None
     operator, schedule = OPERATOR | benchmark.operator, dict(benchmark.schedule)
-    loss: dict[str, Any] = {"relative_to": "centred", "equivariance": 0.0} if trajectories else {}
+    loss: dict[str, Any] = {"relative_to": "centred"} if trajectories else {"equivariance": 1.0}
     if preset == "smoke":
         smoke = SMOKE_TRAJECTORIES if trajectories else SMOKE_FIELDS
         operator, schedule = OPERATOR | smoke["operator"], dict(smoke["schedule"])
@@ -90,7 +90,7 @@ def _paper_sections(
     schedule = dict(own["schedule"])
     operator = operator | own.get("operator", {}) | own.get("compact", {}).get(model, {})
     if benchmark.task.rollout is not None:
-        loss: dict[str, Any] = {"relative_to": "centred", "equivariance": 0.0} | own["loss"]
+        loss: dict[str, Any] = {"relative_to": "centred"} | own["loss"]
     else:
         loss = {"relative_to": "moved"} | (own["loss"] if row.frame is not None else {})
         if not row.moved:

@@ -48,9 +48,13 @@ class Equation(ABC):
         return FieldType.parse(self.channels, self.dim, times=times, lengths=lengths, step=step)
 
     @property
+    @abstractmethod
     def parameters(self) -> dict[str, float]:
-        """The physical constants by name, as they are stored with a dataset."""
-        return {}
+        """The physical constants by name; ``{}`` if there are none.
+
+        They are stored with a dataset and tell it from one of the same equation with other
+        constants, so name every number that can change.
+        """
 
     @abstractmethod
     def linear(self, kappa: Tensor) -> Tensor:

@@ -21,6 +21,10 @@ class KdV(Equation):
     group = GalileanScaling()
     point_group = "z1"  # a reflection of x turns the sign of u_xxx, whatever u does
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {}
+
     def linear(self, kappa: Tensor) -> Tensor:
         return -(derivative(kappa)[0] ** 3)
 

@@ -24,6 +24,10 @@ class KuramotoSivashinsky(Equation):
     # waste a third
     cut = 2
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {}
+
     def linear(self, kappa: Tensor) -> Tensor:
         k2 = laplacian(kappa)
         return -k2 - k2**2

@@ -29,7 +29,9 @@ class LossSettings(Settings):
     h1_schedule: Literal["constant", "ema", "ramp"] = "constant"
     h1_memory: float = Field(0.9, ge=0, lt=1)  # of the average that sets the weight ("ema")
     h1_ramp: float = Field(0.2, gt=0, le=1)  # share of the epochs over which it rises ("ramp")
-    equivariance: float = Field(1.0, ge=0)
+    # How far the frame may differ from the element that moved a sample: only for data that lie on
+    # the slice, as generated ones do. Anywhere else it would teach the frame the wrong thing.
+    equivariance: float = Field(0.0, ge=0)
     anchor: float = Field(0.0, ge=0)
     anchor_decay: float = Field(1.0, gt=0, le=1)  # factor per epoch
     anchor_floor: float = Field(0.0, ge=0)

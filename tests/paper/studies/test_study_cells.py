@@ -13,11 +13,11 @@ import pytest
 
 from pacefno.paper.bench import Places, ResultsError
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
-from pacefno.paper.report.style import save
 from pacefno.paper.studies import STUDIES, study_drawings, study_module
 from pacefno.paper.studies._cells import StudyFile, error_text, read_cells, rounded
 from pacefno.paper.studies.snapshots import draw as draw_snapshots
 from pacefno.paper.studies.snapshots import read_rows
+from pacefno.paper.style import save
 
 RESULTS = Path(__file__).parents[3] / "results"
 

@@ -11,8 +11,8 @@ import pytest
 
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.report.style import save
 from pacefno.paper.studies import frame_accuracy
+from pacefno.paper.style import save
 
 BENCHMARK = "burgers1d_smooth"
 

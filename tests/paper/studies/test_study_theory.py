@@ -21,7 +21,6 @@ from pacefno.groups import Galilean
 from pacefno.pace import PACE
 from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.report.style import save
 from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import theory
 from pacefno.paper.studies._runs import make_scope, refinement_path
@@ -38,6 +37,7 @@ from pacefno.paper.studies.theory import (
     spectral_norm,
     verdict,
 )
+from pacefno.paper.style import save
 from pacefno.task import Task
 
 BENCHMARK = benchmark_named("burgers1d_smooth")

@@ -10,8 +10,8 @@ from typing import TypeAlias, final
 
 from pacefno.paper.bench import Result, ResultsError, key_of, read_results
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
-from pacefno.paper.report.style import Statistic, statistic
 from pacefno.paper.rows import Row
+from pacefno.paper.style import Statistic, statistic
 
 PREFERRED = ("paper", "standard", "quick", "smoke")  # the first that has rows is shown
 

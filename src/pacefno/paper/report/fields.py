@@ -20,10 +20,10 @@ from pacefno.data.store import PairDataset
 from pacefno.fields import Field
 from pacefno.files import write_bytes
 from pacefno.grid import energy_spectrum, points
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.report.runs import Outcome, typical_sample
-from pacefno.paper.report.style import Drawing, Grid, Look
+from pacefno.paper.style import Drawing, Grid, Look
 from pacefno.task import Task
 
 SAMPLES = 3  # shown of a dataset, and on their way through PACE

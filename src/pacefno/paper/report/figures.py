@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from pacefno.data.recipe import PairRecipe
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.report.collect import Line, Table, Tables
 from pacefno.paper.report.fields import draw_spectrum, finish_spectrum
 from pacefno.paper.report.runs import FRACTIONS, Outcome
-from pacefno.paper.report.style import Drawing, Grid, Look
+from pacefno.paper.style import Drawing, Grid, Look
 
 MESSAGE = ("fno", "fno-aug", "pace")  # the rows of the small sweep: all that a first look needs
 DEEPEST = 1e-11  # energy, relative to the largest, below which float32 holds nothing but noise

@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 from pacefno.data.recipe import TrajectoryRecipe
 from pacefno.paper.report.collect import Table
 from pacefno.paper.report.settings import differences, grids, physics
-from pacefno.paper.report.style import DPI
 from pacefno.paper.report.tables import Cell, caption, cells_of, columns_of, split_power
+from pacefno.paper.style import DPI
 
 READABLE = 76  # pixels of the page for an inch of figure: narrower screens scroll instead
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from pacefno.errors import UsageError
 from pacefno.paper.report.collect import Line, Table, Tables, collect
 from pacefno.paper.report.settings import differences
-from pacefno.paper.report.style import Statistic
+from pacefno.paper.style import Statistic
 
 SUMMARY_ROWS = (
     "fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno",

@@ -20,8 +20,8 @@ from pacefno.paper.report.runs import (
     load_models,
     training_logs,
 )
-from pacefno.paper.report.style import Drawing, save
 from pacefno.paper.report.tables import latex_table, markdown_table
+from pacefno.paper.style import Drawing, save
 from pacefno.train.evaluate import moved_trajectories, ood_elements
 from pacefno.train.objective import as_precise, roll_out
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pacefno.paper.benchmarks import Benchmark
-    from pacefno.paper.report.style import Drawing
+    from pacefno.paper.style import Drawing
 
 
 class Study(NamedTuple):

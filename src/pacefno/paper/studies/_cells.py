@@ -18,7 +18,7 @@ from pacefno.files import lock_folder, make_folder, write_text
 from pacefno.paper.bench import ResultsError
 
 if TYPE_CHECKING:
-    from pacefno.paper.report.style import Drawing
+    from pacefno.paper.style import Drawing
 
 Cell: TypeAlias = dict[str, Any]
 Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time

@@ -19,11 +19,10 @@ from matplotlib.lines import Line2D
 from pacefno.frames import IdentityFrame, KinematicFrame, PartialFrame
 from pacefno.inference import Inference
 from pacefno.pace import PACE
-from pacefno.paper import SEEDS
+from pacefno.paper import SEEDS, style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for
-from pacefno.paper.report import style
 from pacefno.paper.studies._cells import (
     ERRORS,
     Cell,

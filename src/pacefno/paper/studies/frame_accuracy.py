@@ -17,10 +17,9 @@ from torch import Tensor
 from pacefno.fields import Field
 from pacefno.metrics import frame_error, random_elements, relative_l2
 from pacefno.pace import PACE
-from pacefno.paper import SEEDS
+from pacefno.paper import SEEDS, style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, grouped
 from pacefno.paper.studies._runs import TrainedRow, batches, choose, make_scope
 from pacefno.task import Task

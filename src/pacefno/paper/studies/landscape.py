@@ -27,9 +27,9 @@ from pacefno.frames.refine import energy_of
 from pacefno.groups import Group
 from pacefno.metrics import frame_distance
 from pacefno.pace import PACE
+from pacefno.paper import style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, grouped
 from pacefno.paper.studies._runs import (
     TrainedRow,

@@ -23,10 +23,9 @@ from pacefno.grid import band_limit, coarsen, points, to_spectrum
 from pacefno.inference import Inference, predict_batches
 from pacefno.metrics import frame_distance
 from pacefno.pace import PACE
-from pacefno.paper import SEEDS
+from pacefno.paper import SEEDS, style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.rows import FIELD_ROWS, listed
 from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, error_text, grouped, mean_of
 from pacefno.paper.studies._runs import Scope, TrainedRow, choose, errors_of, make_scope

@@ -17,10 +17,10 @@ import torch
 
 from pacefno.data.samples import Source
 from pacefno.files import write_text
+from pacefno.paper import style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for, operator_spec, preset_sections
-from pacefno.paper.report import style
 from pacefno.paper.rows import row_named
 from pacefno.paper.studies._cells import FOLDER, Cell, Outcome, Say, Table, unreadable
 from pacefno.paper.studies._runs import Scope, choose, make_scope

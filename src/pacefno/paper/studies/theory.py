@@ -38,9 +38,9 @@ from pacefno.groups import Group
 from pacefno.inference import BATCH, Inference, predict, predict_batches
 from pacefno.metrics import equivariance_error, frame_distance, relative_l2
 from pacefno.pace import PACE
+from pacefno.paper import style
 from pacefno.paper.bench import DATA_SEED, Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.studies._cells import Cell, Outcome, Say, Table
 from pacefno.paper.studies._runs import (
     RefinementPath,

@@ -20,10 +20,9 @@ from pacefno.data.samples import Pairs
 from pacefno.frames import AdamRefiner, GaussNewton, Refinement
 from pacefno.metrics import frame_distance
 from pacefno.pace import PACE
-from pacefno.paper import SEEDS
+from pacefno.paper import SEEDS, style
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import style
 from pacefno.paper.studies._cells import (
     Cell,
     Outcome,
