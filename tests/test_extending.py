@@ -196,6 +196,25 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+def test_a_script_without_a_main_guard_is_told_so_and_does_not_hang(tmp_path: Path) -> None:
+    """Worker processes import the script that started them."""
+    (tmp_path / "script.py").write_text(
+        "from pacefno.data import prepare\n"
+        "from pacefno.paper.benchmarks import benchmark_named\n"
+        "prepare(benchmark_named('burgers1d_smooth').recipe, 'smoke', workers=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1 and "if __name__ == '__main__'" in done.stderr
+
+
+@pytest.mark.slow
 def test_the_command_line_makes_a_table_of_toys(tmp_path: Path) -> None:
     """Worker processes make the data, so they have to find the module too."""
     shutil.copy(TOY, tmp_path / "toymodule.py")

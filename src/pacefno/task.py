@@ -125,9 +125,12 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> Task:
-        for name, type in (("input", self.input), ("output", self.output)):
+        for name, type, check in (
+            ("input", self.input, self.group.check_type),
+            ("output", self.output, self.group.check_action),
+        ):
             try:
-                self.group.check_type(type)
+                check(type)
             except UsageError as error:
                 raise UsageError(f"{name}: {error}") from None
         if len(self.train_range) not in (0, self.group.size):

@@ -28,7 +28,7 @@ from pacefno.files import lock_folder
 from pacefno.paper import BENCHMARK_NAMES
 from pacefno.paper.bench import read_results
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
-from pacefno.train.loop import train
+from pacefno.train.loop import Callbacks, train
 from training_examples import SMOOTH, settings, wave_source
 
 RUNNER = CliRunner()
@@ -180,6 +180,36 @@ def test_a_bug_shows_its_traceback(home: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("pacefno.inference.load", broken)
     result = RUNNER.invoke(app, ["predict", str(home / "run"), "in.npy", "out.npy"])
     assert isinstance(result.exception, RuntimeError) and "error:" not in result.output
+
+
+def test_a_missing_module_of_ours_is_a_bug(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pacefno.inference", None)
+    result = RUNNER.invoke(app, ["predict", str(home / "run"), "in.npy", "out.npy"])
+    assert isinstance(result.exception, ModuleNotFoundError) and "error:" not in result.output
+
+
+def test_ctrl_c_ends_with_exit_code_130(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pacefno.inference.load", interrupted)
+    text = call("predict", home / "run", "in.npy", "out.npy", code=130)
+    assert "give the same command again" in text
+
+
+def test_a_training_that_is_asked_to_stop_says_how_to_go_on(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(display: _console.Display, epochs: int) -> Callbacks:
+        return Callbacks(on_message=display.message, stop=lambda: True)
+
+    monkeypatch.setattr(_console.Display, "callbacks", stopping)
+    words = ("train", SMOOTH, "--preset", "smoke", "--data", home / "datasets")
+    words += ("--out", tmp_path / "run")
+    text = call(*words, code=130)
+    assert "stopped after epoch 1: go on with the same command and --resume" in text
+    monkeypatch.undo()
+    assert "resuming after epoch 1" in call(*words, "--resume")
 
 
 def test_debug_shows_all_errors(home: Path) -> None:
@@ -550,6 +580,7 @@ def faults(call: str, **environment: str) -> tuple[str, int]:
     return kept, int(count)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc")
 def test_large_tensors_use_the_same_pages_again() -> None:
     (_, usual), (kept, fewer) = faults("None"), faults("keep_freed_memory()")

@@ -42,7 +42,9 @@ def plain_errors() -> Iterator[None]:
     except (PathError, OSError) as error:
         raise fail(error, FAILED) from None
     except ModuleNotFoundError as error:
-        raise fail(Exception(_missing(error)), FAILED) from None
+        if not (text := _missing(error)):
+            raise
+        raise fail(Exception(text), FAILED) from None
     except Exception as error:
         if type(error).__name__ in ("SolverError", "RunExistsError"):
             raise fail(error, FAILED) from None
@@ -61,12 +63,12 @@ EXTRAS = {
 
 
 def _missing(error: ModuleNotFoundError) -> str:
-    """Which extra brings a missing package."""
+    """Which extra brings a missing package; empty if none does, so that it is a bug."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in EXTRAS.items():
         if package in packages:
             return f"{package} is not installed: pip install 'pacefno[{extra}]'"
-    return str(error)
+    return ""
 
 
 def fail(error: Exception, code: int) -> typer.Exit:

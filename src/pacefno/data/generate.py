@@ -7,6 +7,7 @@ absent, so whatever ends the program, the next run finds parts that it can keep.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
@@ -106,6 +107,13 @@ def generate(
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers: expected at least one process, got {workers}")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A worker imports the script that started it. Were this not refused, it would wait for the
+        # folder that its own parent holds, and the parent for it.
+        raise UsageError(
+            "a worker process ran the script that started it: put what the script does under "
+            "if __name__ == '__main__', or use workers=1"
+        )
     folder = folder_of(root, recipe, preset, seed, stationary)
     dataset = _dataset(recipe, folder, recipe.document(preset, seed, stationary=stationary))
     with ExitStack() as stack:

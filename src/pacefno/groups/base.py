@@ -94,10 +94,10 @@ class Group(ABC):
         self.check_action(type)
 
     def check_action(self, type: FieldType) -> None:
-        """Refuse a type of field on which this group cannot act: any that it may not be given.
+        """Refuse a type of field on which this group cannot act.
 
-        An output may lack what the frame is found by: a boost carries a vorticity along, though
-        only the velocity of the input tells by how much.
+        Weaker than :meth:`check_type`, which is for inputs. An output may lack what the frame is
+        found by: a boost carries a vorticity along, though only a velocity tells by how much.
         """
         if type.dim != self.dim:
             raise FieldError(
