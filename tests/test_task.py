@@ -183,7 +183,8 @@ def with_input(**entries: Any) -> dict[str, Any]:
         ({"error": "both"}, "error: Input should be 'pooled' or 'per-channel' (got 'both')"),
         ({"rollout": {"first": 0}}, "rollout.first: Input should be greater than or equal to 1"),
         ({"rollout": {"frist": 3}}, "rollout: unknown entry 'frist'. Did you mean 'first'?"),
-        ({"rollout": {"first": 1}, "output": SCALAR}, "output: galilean: a boost needs"),
+        ({"rollout": {"first": 1}, "output": SCALAR}, "input and output need the same channels"),
+        ({"output": SCALAR | {"channels": "c: speed"}}, "output: galilean: 'c' is a speed"),
     ],
 )
 def test_a_bad_document_is_answered_in_one_sentence(change: dict[str, Any], message: str) -> None:
@@ -229,3 +230,11 @@ def test_a_file_that_is_no_task_is_named(tmp_path: Path) -> None:
 def test_a_task_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
         TASKS["kdv"].name = "other"  # type: ignore[misc]
+
+
+def test_an_output_may_lack_the_velocity_that_the_input_has() -> None:
+    vorticity = {"channels": "w: pseudoscalar", "dim": 2, "times": [1.0]}
+    velocity = {"channels": "u: velocity", "dim": 2}
+    group = {"name": "galilean", "dim": 2}
+    task = make_task({"input": velocity, "output": vorticity, "group": group})
+    assert task.output.channels == ("w",)
