@@ -27,14 +27,12 @@ from pacefno.fields import AXES, Box, FieldType
 from pacefno.frames import CanonicalSlice, Frame, Refiner, default_slice
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
-from pacefno.operators import OPERATORS
 from pacefno.pace import PACE, Prediction
 from pacefno.registry import Spec, build, describe, foreign_parts, registered, unknown
 from pacefno.task import make_task
 
 Inference = Literal["one-shot", "refined", "oracle"]
 BATCH = 20  # samples that are predicted at once
-assert "fno" in OPERATORS  # importing them has registered the operators of the package
 
 
 # --- what a model is made of ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -22,12 +23,18 @@ from pacefno.errors import UsageError
 T = TypeVar("T")
 Spec: TypeAlias = dict[str, Any]  # {"part": "operator", "name": "fno", ...settings}
 
-PARTS = ("kind", "group", "slice", "frame", "operator")
+HOMES = {
+    "kind": "pacefno.fields",
+    "group": "pacefno.groups",
+    "slice": "pacefno.frames",
+    "frame": "pacefno.frames",
+    "operator": "pacefno.operators",
+}
 FROM_CONTEXT = {"slice": ("group", "type"), "frame": ("group", "type")}  # by part, not recorded
 NAMELESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # *args, **kwargs
 FOREIGN = "foreign"  # stands for an object that cannot be rebuilt from its description
 
-_CLASSES: dict[str, dict[str, type[Any]]] = {part: {} for part in PARTS}
+_CLASSES: dict[str, dict[str, type[Any]]] = {part: {} for part in HOMES}
 
 
 def registered(part: str) -> Mapping[str, type[Any]]:
@@ -37,7 +44,7 @@ def registered(part: str) -> Mapping[str, type[Any]]:
 
 def _classes(part: str) -> dict[str, type[Any]]:
     if part not in _CLASSES:
-        raise UsageError(unknown("part", part, PARTS))
+        raise UsageError(unknown("part", part, HOMES))
     return _CLASSES[part]
 
 
@@ -75,6 +82,8 @@ def register(part: str, name: str) -> Callable[[type[T]], type[T]]:
 def lookup(part: str, name: str) -> type[Any]:
     """The class of a name, or an error that lists the names there are and suggests one."""
     known = _classes(part)
+    if name not in known:
+        importlib.import_module(HOMES[part])  # the parts of the package register themselves there
     if name not in known:
         raise UsageError(unknown(part, name, known))
     return known[name]
