@@ -228,8 +228,6 @@ def test_the_command_line_makes_a_table_of_toys(tmp_path: Path) -> None:
     data = "datasets/toy-growth/smoke-seed42/test_id.h5"
     predicted = command(tmp_path, "predict", run, data, "out.npz")
     assert predicted.returncode == 0, predicted.stderr
-    shown = command(tmp_path, "data", "show", "datasets/toy-growth/smoke-seed42")
-    assert shown.returncode == 0, shown.stderr
     without = [sys.executable, "-m", "pacefno.cli", "predict", run, data, "out.npz"]
     refused = subprocess.run(without, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and "--import MODULE" in refused.stderr

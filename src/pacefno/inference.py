@@ -28,7 +28,7 @@ from pacefno.frames import CanonicalSlice, Frame, Refiner, default_slice
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
 from pacefno.pace import PACE, Prediction
-from pacefno.registry import Spec, build, describe, foreign_parts, registered, unknown
+from pacefno.registry import Spec, build, describe, foreign_parts, lookup
 from pacefno.task import make_task
 
 Inference = Literal["one-shot", "refined", "oracle"]
@@ -122,9 +122,10 @@ def read_model(folder: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
 def _unknown_part(spec: Any) -> str:
     """What is not registered in this process, of all parts of a specification; empty if nothing."""
     if isinstance(spec, dict) and "part" in spec:
-        known = registered(spec["part"])
-        if spec["name"] not in known:
-            return unknown(spec["part"], spec["name"], known)
+        try:
+            lookup(spec["part"], spec["name"])
+        except UsageError as error:
+            return str(error)
     inside = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
     return next((text for item in inside if (text := _unknown_part(item))), "")
 
