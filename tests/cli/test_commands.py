@@ -318,6 +318,7 @@ def test_the_progress_of_a_command_is_lines_in_a_log(
     lines = result.stderr.splitlines()
     assert [line for line in lines if line.startswith("quiet: 100%")] and len(lines) < 8
     assert not re.search(r"[\x1b\r]", result.stderr), "a log is no terminal"
+    assert all(lines), "an empty line"
     monkeypatch.setattr(_console, "SECONDS_BETWEEN_LINES", 0.0)
     result = RUNNER.invoke(app, [str(word) for word in (*words, tmp_path / "busy")])
     shown = [line for line in result.stderr.splitlines() if line.startswith("busy:")]

@@ -271,7 +271,6 @@ FAST += [("kdv_easy", "fno"), ("kdv_easy", "pace-20")]
 # Refined rows (pace-tta) are left out: refinement now converges further (see CHANGELOG.md).
 SLOW = [(SMOOTH, m) for m in FIELD_ROWS if m != "pace-tta" and (SMOOTH, m) not in FAST]
 SLOW += [("kdv_easy", m) for m in TRAJECTORY_ROWS if ("kdv_easy", m) not in FAST]
-SLOW += [("burgers2d", m) for m in ("fno-aug", "gfno", "pace", "pace-free")]
 SLOW += [("navier_stokes", m) for m in ("fno", "pace", "pace-analytic", "pace-oracle")]
 RECORDED = json.loads((FIXTURES / "smoke-reference.json").read_text())
 # Rows that were trained for ablations only have no record on the twin of burgers1d.

@@ -153,7 +153,8 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        if self._live:  # otherwise it would print an empty line
+            self._bars.stop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """So much of the work under the current title is done."""
