@@ -57,6 +57,7 @@ from pacefno.operators import (
     Recurrent,
     Residual,
     SpaceTimeFNO,
+    SplitStep,
     Standardised,
 )
 from pacefno.pace import PACE
@@ -172,6 +173,7 @@ OPERATORS: dict[str, Callable[[], nn.Module]] = {
     "group-fno-object": lambda: GroupFNO(1, 1, 1, 3, 3, POINT_GROUPS["z2"], layers=1),
     "residual": lambda: Residual(FNO(1, 1, 1, 4, 3, layers=1)),
     "recurrent": lambda: Recurrent(FNO(1, 1, 1, 4, 3, layers=1), 1),
+    "split-step": lambda: SplitStep(FNO(1, 2, 1, 4, 3, layers=1), [(3, -1e-4)], [1.0], 0.1),
     "standardised": lambda: Standardised(FNO(1, 1, 1, 4, 3, layers=1), *SCALES),
     "nested": lambda: Residual(Standardised(Residual(FNO(1, 1, 1, 4, 3, layers=1)), *SCALES)),
 }

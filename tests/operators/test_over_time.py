@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from pacefno.fields import Box
-from pacefno.operators import FNO, Conditioned, Recurrent, Residual, SpaceTimeFNO
+from pacefno.operators import FNO, Conditioned, Recurrent, Residual, SpaceTimeFNO, SplitStep
+from pacefno.paper.benchmarks import BENCHMARKS
+from pacefno.pde import solve
 
 
 class NextNumber(nn.Module):
@@ -132,3 +134,64 @@ def test_a_conditioned_operator_is_told_length_and_step_on_a_logarithmic_scale(
     expected = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, -1.0]], dtype=dtype)
     assert torch.allclose(seen[:, :, 2, 3], expected, atol=1e-5)
     assert float(seen.flatten(2).std(dim=2).max()) < 1e-6  # constant over the grid
+
+
+# --- the exact linear part ------------------------------------------------------------------------
+
+
+class NoChange(nn.Module):
+    """Predicts that the nonlinear part does nothing, and keeps what it was given."""
+
+    def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        self.seen, self.box = field, box
+        return 0 * field[:, :1] + 7.0  # a mean, which is taken out
+
+
+LENGTHS, STEPS = torch.tensor([[4.0, 6.0], [5.0, 3.0]]), torch.tensor([0.3, 0.2])
+
+
+@pytest.mark.parametrize("grid", [(16, 18), (15, 17)])
+def test_without_a_nonlinear_part_a_split_step_solves_each_sample_in_its_own_box(
+    grid: tuple[int, int], dtype: torch.dtype
+) -> None:
+    x, y = torch.meshgrid(*(torch.arange(n).double() / n for n in grid), indexing="ij")
+    ks = 2 * math.pi * torch.tensor([2.0, 1.0], dtype=torch.float64) / LENGTHS.double()  # (B, 2)
+    phase = 2 * math.pi * (2 * x - y)
+
+    def wave(time: Tensor) -> Tensor:  # of u_t = -u_xxx - u_yyy + 0.1 (u_xx + u_yy)
+        moved = (ks[:, 0] ** 3 - ks[:, 1] ** 3) * time
+        decay = torch.exp(-0.1 * ks.square().sum(dim=1) * time)
+        waves = torch.cos(phase + moved[:, None, None])
+        return (1 + decay[:, None, None] * waves)[:, None].to(dtype)
+
+    inner = NoChange()
+    split = SplitStep(inner, [(3, -1.0), (2, 0.1)], [1.0, 1.0], 1.0)
+    box = Box(LENGTHS, STEPS)
+    found = split(wave(torch.zeros(2)), box=box)
+    assert found.dtype == dtype and inner.box is box
+    assert torch.allclose(
+        found, wave(STEPS.double()), atol=1e-5 if dtype == torch.float32 else 1e-12
+    )
+    half = wave(STEPS.double() / 2)
+    assert torch.allclose(inner.seen[:, :1], half, atol=1e-5 if dtype == torch.float32 else 1e-12)
+    shifted = torch.roll(inner.seen[:, :1], -1, dims=2) - torch.roll(inner.seen[:, :1], 1, dims=2)
+    slope = shifted * grid[0] / (2 * LENGTHS[:, :1].to(dtype)[..., None, None])
+    ratio = math.sin(2 * math.pi * 2 / grid[0]) / (2 * math.pi * 2 / grid[0])  # of a difference
+    assert torch.allclose(inner.seen[:, 1:2] * ratio, slope, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["kdv_easy", "kuramoto_sivashinsky"])
+def test_the_linear_part_of_a_benchmark_is_that_of_its_equation(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    length, step = benchmark.task.input.lengths[0], 0.01
+    x = torch.arange(64, dtype=torch.float64) / 64
+    small = 1e-7 * (torch.cos(2 * math.pi * 3 * x) + torch.sin(2 * math.pi * 5 * x))[None, None]
+    box = Box(torch.tensor([[length]]), torch.tensor([1.0]))
+    truth = solve(benchmark.equation, small, [step], 1e-3, box=box)[:, 0]
+    split = SplitStep(NoChange(), benchmark.operator["linear"], [length], step)
+    assert torch.allclose(split(small), truth, atol=1e-12)
+
+
+def test_a_split_step_of_another_dimension_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected \(B, C, N\)"):
+        SplitStep(NoChange(), [(2, 1.0)], [1.0], 1.0)(torch.zeros(2, 1, 8, 8))

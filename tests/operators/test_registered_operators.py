@@ -18,6 +18,7 @@ from pacefno.operators import (
     Recurrent,
     Residual,
     SpaceTimeFNO,
+    SplitStep,
     Standardised,
 )
 from pacefno.registry import build, spec_of
@@ -31,6 +32,7 @@ EXAMPLES: dict[str, Callable[[], nn.Module]] = {
     "recurrent": lambda: Recurrent(FNO(2, 2, 1, 6, 3, layers=2), 3),
     "residual": lambda: Residual(FNO(2, 2, 4, 6, 3, layers=2), channels=2),
     "conditioned": lambda: Conditioned(FNO(2, 5, 3, 6, 3, layers=2), [1.0, 2.0], 0.5, 0.1),
+    "split-step": lambda: SplitStep(FNO(2, 6, 2, 6, 3, layers=2), [(2, 0.1)], [1.0, 2.0], 0.5),
     "standardised": lambda: Standardised(FNO(2, 2, 2, 6, 3, layers=2), SCALE, SCALE),
 }
 over_names = pytest.mark.parametrize("name", of_the_package(OPERATORS))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
-from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO
+from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO, SplitStep
 from pacefno.operators.standardised import Standardised
 from pacefno.registry import registered
 
@@ -21,5 +21,6 @@ __all__ = [
     "Recurrent",
     "Residual",
     "SpaceTimeFNO",
+    "SplitStep",
     "Standardised",
 ]

@@ -6,6 +6,8 @@ Which way is worth its time is measured by ``pacefno study snapshots``.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Literal, final
 
 import torch
@@ -13,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacefno.fields import Box
+from pacefno.grid import check_field, wavenumbers
 from pacefno.operators.fno import FNO
 from pacefno.registry import register
 
@@ -117,3 +120,58 @@ class Conditioned(nn.Module):
         told = channels.expand(-1, -1, *field.shape[2:])
         predicted: Tensor = self.operator(torch.cat([field, told], dim=1))
         return predicted
+
+
+@register("operator", "split-step")
+@final
+class SplitStep(nn.Module):
+    """One step of ``u_t = L u + N(u)``: half a step of L, a learnt step of the rest, half a step.
+
+    The linear part ``L = sum_p c_p sum_axes d^p/dx^p`` is solved exactly for the box and the time
+    step of each sample (Strang splitting), so that the network learns only what is nonlinear. It is
+    given the field and its slopes, and predicts a change whose mean is taken out: equations whose
+    nonlinear part is a divergence conserve it.
+
+    Args:
+        operator: from ``C * (1 + dim)`` channels, the field and its slope along each axis, to C.
+        linear: pairs ``(p, c_p)``: ``[(3, -1.0)]`` for ``u_t = -u_xxx``.
+        lengths, step: box and time step of samples that do not bring their own.
+    """
+
+    def __init__(
+        self,
+        operator: nn.Module,
+        linear: Sequence[Sequence[float]],
+        lengths: Sequence[float],
+        step: float,
+    ) -> None:
+        super().__init__()
+        self.operator = operator
+        self.linear = [(int(power), float(factor)) for power, factor in linear]
+        self.lengths = list(lengths)
+        self.step = step
+
+    def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        grid = tuple(field.shape[2:])
+        check_field(field, dim=len(self.lengths), finite=False)
+        ik = 1j * self._wavenumbers(field, box)  # (B or 1, dim, *half_grid)
+        powers = ((factor * ik**power).sum(dim=1) for power, factor in self.linear)
+        rate = sum(powers, torch.zeros_like(ik[:, 0]))
+        step = field.new_tensor([self.step]).double() if box is None else box.step.double()
+        dtype = torch.complex64 if field.dtype == torch.float32 else torch.complex128
+        half = torch.exp(rate * step.reshape(-1, *[1] * len(grid)) / 2).to(dtype)[:, None]
+        axes = tuple(range(2, field.ndim))
+        v_hat = torch.fft.rfftn(field, dim=axes) * half  # (B, C, *half_grid)
+        slopes = (v_hat[:, :, None] * ik.to(dtype)[:, None]).flatten(1, 2)
+        seen = torch.fft.irfftn(torch.cat([v_hat, slopes], dim=1), s=grid, dim=axes)
+        change = self.operator(seen) if box is None else self.operator(seen, box=box)
+        change = change - change.mean(dim=axes, keepdim=True)
+        moved = (v_hat + torch.fft.rfftn(change, dim=axes)) * half
+        return torch.fft.irfftn(moved, s=grid, dim=axes)
+
+    def _wavenumbers(self, field: Tensor, box: Box | None) -> Tensor:
+        """``2 pi k / L`` of each sample in float64, ``(B or 1, dim, *half_grid)``."""
+        numbers = wavenumbers(field.shape[2:], device=field.device)
+        lengths = field.new_tensor([self.lengths]) if box is None else box.lengths
+        ones = [1] * len(self.lengths)
+        return 2 * math.pi * numbers / lengths.double().reshape(*lengths.shape, *ones)

@@ -417,6 +417,7 @@ def _kdv(
         substeps=substeps,
         paper=paper,
         compact=("pace-1",),
+        linear=[(3, -1.0)],
     )
 
 
@@ -442,6 +443,7 @@ def kuramoto_sivashinsky() -> Benchmark:
             "pace-20": (0.0003, 0.0001),
         },
         compact=("pace-1", "pace-20"),
+        linear=[(2, -1.0), (4, -1.0)],
     )
 
 
@@ -461,7 +463,9 @@ def _trajectories(
     substeps: int,
     paper: dict[str, tuple[float, float]],
     compact: tuple[str, ...],
+    linear: list[tuple[int, float]],
 ) -> Benchmark:
+    """``linear`` are the linear terms of the equation, as pairs of derivative and factor."""
     history = 20
     step = end_time / (solved - 1)
     type: FieldType = equation.field_type(range(history), lengths=length, step=step)
@@ -489,7 +493,14 @@ def _trajectories(
         name,
         title,
         recipe,
-        operator={"modes": 32, "width": 64, "layers": 4, "residual": True},
+        operator={
+            "modes": 32,
+            "width": 64,
+            "layers": 4,
+            "residual": True,
+            "linear": linear,
+            "split_modes": 64,
+        },
         schedule=TRAJECTORY_SCHEDULE,
         rows=TRAJECTORY_ROWS,
         default_row="pace-20",

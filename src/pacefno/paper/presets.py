@@ -75,7 +75,7 @@ def preset_sections(benchmark: Benchmark, row: Row, model: str, preset: str) -> 
             schedule["epochs"] = QUICK_EPOCHS[benchmark.task.dim]
     elif preset == "paper":
         return _paper_sections(benchmark, row, model, operator)
-    if trajectories and row.frame is not None:
+    if trajectories and row.frame is not None and not row.split:
         schedule["jitter"] = TRAJECTORY_JITTER
     return {"operator": operator, "loss": loss, "schedule": schedule}
 
@@ -142,7 +142,9 @@ def _forecaster(
 ) -> dict[str, Any]:
     """An operator that is told the box of each sample, and predicts the change if so wished."""
     box = task.dim + 1  # lengths and step, as channels
-    inner = _named(row.operator, given | {"in_channels": task.input.size + box})
+    seen = task.input.size * (1 + task.dim if row.split else 1)  # slopes as well
+    modes = {"modes": sizes["split_modes"]} if row.split and "split_modes" in sizes else {}
+    inner = _named(row.operator, given | modes | {"in_channels": seen + box})
     told = {
         "part": "operator",
         "name": "conditioned",
@@ -151,6 +153,15 @@ def _forecaster(
         "step": task.input.step,
         "variation": getattr(benchmark.recipe, "variation", 0.1),
     }
+    if row.split:
+        linear = benchmark.operator["linear"]
+        box_settings = {"lengths": list(task.input.lengths), "step": task.input.step}
+        return {
+            "part": "operator",
+            "name": "split-step",
+            "operator": told,
+            "linear": linear,
+        } | box_settings
     if not sizes.get("residual", False):
         return told
     channels = len(task.input.channels)

@@ -34,6 +34,7 @@ class Row:
     one_seed: bool = False  # a row whose spread over seeds is of no interest
     history: int | None = None  # snapshots that it sees, and predicts at once (trajectories)
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
+    split: bool = False  # carries the exact linear part of the equation (operator "split-step")
     listed: bool = True  # False for rows that are trained for ablations only
 
 
@@ -100,6 +101,17 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         "FNO, 1 frame + augmentation", positions=None, history=1, moved=True, one_seed=True
     ),
     "pace-1": Row("PACE, 1 frame", positions=None, history=1, frame="analytic"),
+    "fno-aug-1-split": Row(
+        "FNO, 1 frame + augmentation, exact linear part",
+        positions=None,
+        history=1,
+        moved=True,
+        split=True,
+        one_seed=True,
+    ),
+    "pace-1-split": Row(
+        "PACE, 1 frame, exact linear part", positions=None, history=1, frame="analytic", split=True
+    ),
 }
 
 
