@@ -57,6 +57,8 @@ class ScheduleSettings(Settings):
     moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
     jitter: float = Field(0.0, ge=0, le=1)  # displaces frames in training, as a share of that range
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
+    # By what weights are chosen on trajectories: long predictions, or single windows.
+    validation: Literal["rollout", "windows"] = "rollout"
     validate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(5, ge=1)
 
@@ -79,6 +81,9 @@ class RunConfig(Settings):
     loss: LossSettings = LossSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    # What the trained model does with a field that does not determine its frame; benchmarks count
+    # it as an error.
+    on_undetermined: Literal["warn", "raise", "ignore"] = "ignore"
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:

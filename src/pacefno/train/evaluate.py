@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pacefno.checkpoint import FINAL, CheckpointError
-from pacefno.data.samples import Pairs, Source, Trajectories
+from pacefno.data.samples import Pairs, Source, Trajectories, as_precise
 from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.inference import (
@@ -37,7 +37,7 @@ from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
 from pacefno.task import Task
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import as_precise, roll_out
+from pacefno.train.objective import roll_out
 
 EQUIVARIANCE_SAMPLES = 20
 EQUIVARIANCE_TRAJECTORIES = 64
