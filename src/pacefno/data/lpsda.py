@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import torch
 
-from pacefno.data.arrays_file import plain_values
+from pacefno.data.formats import plain_values
 from pacefno.data.recipe import Arrays, Document, TrajectoryRecipe
 from pacefno.data.samples import Grid, Trajectories
 from pacefno.data.store import (
