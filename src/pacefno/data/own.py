@@ -35,7 +35,7 @@ from pacefno.data.formats import (
 from pacefno.data.samples import Grid, Pairs, Trajectories
 from pacefno.data.store import DatasetError
 from pacefno.errors import UsageError
-from pacefno.fields import AXES, Box, Field
+from pacefno.fields import AXES, Field
 from pacefno.grid import FieldError, check_points, coarsen
 from pacefno.pde.initial import generator_for
 from pacefno.registry import unknown
@@ -389,14 +389,25 @@ class FileTrajectories(Lazy[Trajectories]):
         return len(self.numbers)
 
     def read(self, rows: Sequence[int]) -> Trajectories:
-        if not rows:
+        return self.cut(torch.tensor(rows, dtype=torch.long), 0, self.snapshots)
+
+    def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
+        """Read ``count`` snapshots of some trajectories, from number ``start`` on; no others."""
+        chosen = torch.arange(len(self))[rows].tolist()
+        if not chosen:
             raise FieldError("trajectories: no rows were selected: expected at least one")
-        found = [self.stack.read(self.trajectories[row], self.numbers) for row in rows]
+        starts = torch.as_tensor(start).expand(len(chosen)).tolist()
+        if min(starts) < 0 or max(starts) + count > self.snapshots or count < 1:
+            raise FieldError(
+                f"trajectories: {count} snapshots from {start} on do not lie within the "
+                f"{self.snapshots} there are"
+            )
+        found = [
+            self.stack.read(self.trajectories[row], self.numbers[first : first + count])
+            for row, first in zip(chosen, starts, strict=True)
+        ]
         values = coarsen(torch.from_numpy(np.stack(found)).flatten(1, 2), self.stride)
-        type = self.task.input
-        lengths = torch.tensor([type.lengths] * len(rows), dtype=torch.float64)
-        step = torch.full((len(rows),), type.step, dtype=torch.float64)
-        return Trajectories(values, Box(lengths, step), self.channels)
+        return Trajectories(values, None, self.channels)
 
 
 # --- the source -----------------------------------------------------------------------------------
