@@ -335,10 +335,20 @@ class _PreciseTrajectories(_Precise):
 NUMBERS_AT_ONCE = 2**22  # of a field, so that what a model makes of them fits into memory
 
 
-def in_batches(samples: Samples, most: int, snapshots: int | None = None) -> Iterator[slice]:
+def evenly(count: int, most: int | None) -> Tensor:
+    """At most so many of the numbers below ``count``, evenly spread, in order."""
+    if most is None or most >= count:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, most, dtype=torch.float64).round().long()
+
+
+def in_batches(
+    samples: Samples, most: int, snapshots: int | None = None, among: int | None = None
+) -> Iterator[slice | Tensor]:
     """Rows to ask for one after the other: ``most`` at a time, fewer where samples are large.
 
-    Of trajectories ``snapshots`` are asked for, all of them if nothing is said.
+    Of trajectories ``snapshots`` are asked for, all of them if nothing is said. With ``among`` at
+    most so many samples in all, evenly chosen.
     """
     if isinstance(samples, TrajectorySamples):
         count = samples.snapshots if snapshots is None else snapshots
@@ -347,6 +357,8 @@ def in_batches(samples: Samples, most: int, snapshots: int | None = None) -> Ite
         first = samples.select(slice(0, 1))
         numbers = (first.input if isinstance(first, Pairs) else first.values).numel()
     few = max(1, min(most, NUMBERS_AT_ONCE // numbers))
+    if among is not None and among < len(samples):
+        return iter(torch.split(evenly(len(samples), among), few))
     return (slice(start, start + few) for start in range(0, len(samples), few))
 
 

@@ -43,6 +43,7 @@ class ScheduleSettings(Settings):
 
     epochs: int = Field(100, ge=1)
     passes: int = Field(1, ge=1)  # over the samples in an epoch; a trajectory has many windows
+    most_steps: int | None = Field(None, ge=1)  # in an epoch, where the samples are many
     batch: int = Field(20, ge=1)
     rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
@@ -59,6 +60,7 @@ class ScheduleSettings(Settings):
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
     # By what weights are chosen on trajectories: long predictions, or single windows.
     validation: Literal["rollout", "windows"] = "rollout"
+    validation_samples: int | None = Field(None, ge=1)  # at most, evenly chosen
     validate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(5, ge=1)
 

@@ -131,8 +131,9 @@ OWN_PRESETS = ("smoke", "quick", "standard")
 WIDTHS = {1: 64, 2: 32, 3: 16}  # at `standard`, by dimension; `quick` has half
 MODES = {1: 24, 2: 16, 3: 8}  # at most, where the grid holds so many
 STEPS = {"smoke": (8, 8, 8), "quick": (1500, 800, 200), "standard": (10000, 5000, 1500)}  # by dim
-EPOCHS = {"smoke": 2, "quick": 20, "standard": 50}  # of so many steps, in all
+EPOCHS = {"smoke": 2, "quick": 20, "standard": 50}  # into which the steps are divided
 BATCH = {"smoke": 4, "quick": 16, "standard": 16}
+VALIDATION_SAMPLES = 256  # of many; weights are chosen after every epoch
 NUMBERS_PER_BATCH = 2**21  # of a field; larger samples make smaller batches
 # What a group FNO assumes of an equation that is not known: half and quarter turns, no mirrors.
 POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4", 3: "p1"}
@@ -200,10 +201,10 @@ def own_schedule(task: Task, samples: Samples, preset: str) -> dict[str, Any]:
     for points in samples.grid:
         numbers *= points
     batch = max(1, min(BATCH[preset], len(samples), NUMBERS_PER_BATCH // numbers))
-    per_pass, wanted = len(samples) // batch, STEPS[preset][task.dim - 1]
-    epochs = max(1, min(EPOCHS[preset], round(wanted / per_pass)))
-    passes = max(1, round(wanted / (epochs * per_pass)))
-    schedule: dict[str, Any] = {"epochs": epochs, "passes": passes, "batch": batch}
+    epochs, per_pass = EPOCHS[preset], len(samples) // batch
+    steps = -(-STEPS[preset][task.dim - 1] // epochs)  # of an epoch
+    schedule: dict[str, Any] = {"epochs": epochs, "batch": batch, "most_steps": steps}
+    schedule |= {"passes": -(-steps // per_pass), "validation_samples": VALIDATION_SAMPLES}
     schedule |= {"rate": 4e-3, "optimizer": "adamw", "weight_decay": 1e-4, "checkpoint_every": 1}
     if isinstance(samples, TrajectorySamples):
         schedule["validation"] = "windows"

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -371,7 +372,7 @@ class Trainer:
         totals: dict[str, float] = {}
         rate, used = 0.0, 0
         place = Place(self.fabric.global_rank, self.fabric.world_size, self.fabric.device)
-        for batch in self.data.batches(epoch, place):
+        for batch in islice(self.data.batches(epoch, place), steps):
             rate = learning_rate(schedule, self.progress.step, steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate

@@ -23,6 +23,7 @@ from pacefno.data.samples import (
     Trajectories,
     TrajectorySamples,
     channel_statistics,
+    evenly,
     in_batches,
     precise,
 )
@@ -44,7 +45,8 @@ from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight
 VALIDATION_BATCH = 50
 VALIDATION_WINDOWS = 8  # of each trajectory, evenly spaced
 ROLLOUT_BATCH = 64  # trajectories that are predicted at once
-STATISTICS_SNAPSHOTS = 64  # of a trajectory that are read at once
+STATISTICS_SAMPLES = 512  # of those in a file, evenly chosen, that tell mean and deviation
+STATISTICS_SNAPSHOTS = 16  # of each of these, where they are trajectories
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
 
@@ -181,7 +183,8 @@ class TrainingData(ABC):
     def steps(self) -> int:
         """Updates in an epoch: whole batches only, the rest of a shuffled pass is left out."""
         schedule = self.config.schedule
-        return schedule.passes * (self.samples // schedule.batch)
+        steps = schedule.passes * (self.samples // schedule.batch)
+        return steps if schedule.most_steps is None else min(steps, schedule.most_steps)
 
     def check(self) -> None:
         """Refuse a schedule that these samples do not allow."""
@@ -218,16 +221,17 @@ class PairData(TrainingData):
     def scales(self) -> tuple[Scale, Scale] | None:
         if self.config.scaling == "none":
             return None
-        first, second = (
-            channel_statistics(lambda target=target: self._each(target))  # type: ignore[misc]
-            for target in (False, True)
-        )
-        return first, second
+        if isinstance(self.train, Pairs):
+            return channel_statistics(self.train.input), channel_statistics(self.train.target)
+        mean, std = channel_statistics(self._some)
+        size = self.config.task.input.size
+        return (mean[:size], std[:size]), (mean[size:], std[size:])
 
-    def _each(self, target: bool) -> Iterator[Tensor]:
-        for row in range(self.samples):
-            few = pairs_of(self.train.select(slice(row, row + 1)))
-            yield (few.target if target else few.input)[0]
+    def _some(self) -> Iterator[Tensor]:
+        """Training samples for statistics, target after input ``(C + C', *grid)``, one by one."""
+        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+            few = pairs_of(self.train.select(row))
+            yield torch.cat([few.input[0], few.target[0]])
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule, group = self.config.schedule, self.config.task.group
@@ -264,7 +268,8 @@ class PairData(TrainingData):
         """Mean relative error on the validation samples as they are, on the full training grid."""
         errors = []
         per_channel = self.config.task.per_channel
-        for rows in in_batches(self.validation, VALIDATION_BATCH):
+        among = self.config.schedule.validation_samples
+        for rows in in_batches(self.validation, VALIDATION_BATCH, among=among):
             few = pairs_of(self.validation.select(rows))
             prediction = model(few.input.to(device))
             errors.append(relative_l2(prediction, few.target.to(device), per_channel=per_channel))
@@ -302,13 +307,11 @@ class WindowData(TrainingData):
         return first, second
 
     def _snapshots(self) -> Iterator[Tensor]:
-        """The training snapshots ``(C, *grid)``, a few read at a time."""
-        total = self.train.snapshots
-        for row in range(self.samples):
-            for start in range(0, total, STATISTICS_SNAPSHOTS):
-                count = min(STATISTICS_SNAPSHOTS, total - start)
-                few = self.train.cut(slice(row, row + 1), start, count)
-                yield from few.values.reshape(count, few.channels, *few.grid)
+        """Training snapshots ``(C, *grid)`` for statistics, one read at a time."""
+        starts = evenly(self.train.snapshots, STATISTICS_SNAPSHOTS).tolist()
+        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+            for start in starts:
+                yield self.train.cut(row, start, 1).values[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule = self.config.schedule
@@ -358,7 +361,8 @@ class WindowData(TrainingData):
             errors = [nmse(*made).sum(dim=1) for made in rollouts(found, task, self.validation)]
             return float(torch.cat(errors).double().mean())
         errors = []
-        for few in windows(self.validation, task, VALIDATION_WINDOWS):
+        among = self.config.schedule.validation_samples
+        for few in windows(self.validation, task, VALIDATION_WINDOWS, among):
             x, y = few.input.to(device), few.target.to(device)
             box = None if few.box is None else few.box.to(device)
             errors.append(relative_l2(found(x, box=box), y, per_channel=task.per_channel))
@@ -402,8 +406,13 @@ def window_starts(
     return choices[torch.randint(len(choices), (count,), generator=generator)]
 
 
-def windows(samples: TrajectorySamples, task: Task, each: int) -> Iterator[Batch]:
-    """Windows of trajectories as they are, at most ``each`` of one trajectory, evenly spaced."""
+def windows(
+    samples: TrajectorySamples, task: Task, each: int, among: int | None = None
+) -> Iterator[Batch]:
+    """Windows of trajectories as they are, at most ``each`` of one trajectory, evenly spaced.
+
+    With ``among`` of at most so many trajectories.
+    """
     split, count = task.input.size, task.input.snapshots + task.output.snapshots
     last = samples.snapshots - count
     if last < 0:
@@ -411,9 +420,8 @@ def windows(samples: TrajectorySamples, task: Task, each: int) -> Iterator[Batch
             f"a window of {task.input.snapshots} + {task.output.snapshots} snapshots does not fit "
             f"into {samples.snapshots} snapshots"
         )
-    starts = [round(i * last / max(1, each - 1)) for i in range(each)]
-    for start in sorted(set(starts)):
-        for rows in in_batches(samples, VALIDATION_BATCH, count):
+    for start in evenly(last + 1, each).tolist():
+        for rows in in_batches(samples, VALIDATION_BATCH, count, among):
             few = samples.cut(rows, start, count)
             x, y = few.values.tensor_split([split], dim=1)
             yield Batch(x, y, task.group.identity(len(x)), y, few.box)
