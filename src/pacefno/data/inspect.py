@@ -144,7 +144,7 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     contents = open_file(path, say.format)
     inputs, targets, left_out = _choose(contents, say)
     axes = {
-        name: _axes(contents, contents.array(name), say, paired=bool(targets))
+        name: _axes(contents, contents.array(name), say, bool(targets), len(inputs))
         for name in (*inputs, *targets)
     }
     dim = sum(axis in AXES for axis in parse_axes(axes[inputs[0]].value))
@@ -227,7 +227,8 @@ def _is_axis(array: StoredArray) -> bool:
     return len(array.shape) < 2 or (len(array.shape) == 2 and name in ("t", "time", "dx", "dt"))
 
 
-def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool) -> Fact:
+def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, count: int) -> Fact:
+    """The roles of the axes of one of ``count`` arrays, and how they are known."""
     array.check()
     if say.axes:
         roles = parse_axes(say.axes)
@@ -238,8 +239,12 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool)
         return Fact(" ".join(array.axes), "file", contents.layout)
     axes = [*AXES, *([] if paired else [TIME])]
     known = {axis: len(x) for axis in axes if (x := contents.coordinate(axis)) is not None}
+    # One of several arrays, or one with the name of a scalar, has rather times than channels.
+    word = _short(array.name).lower()
+    scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
+    layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
     for alike in (True, False):
-        for text in LAYOUTS.get(len(array.shape), ()):
+        for text in layouts:
             if _fits(text, array.shape, known, alike=alike) and not (paired and TIME in text):
                 space = [known[axis] for axis in AXES if axis in known]
                 if known and set(known) >= set(text.split()) - {SAMPLE, CHANNEL}:
@@ -461,10 +466,10 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
     """Why the file cannot be used as it is; empty if it can."""
     stack = findings.parts[0]
     try:
-        if lengths.value != BLANK:
-            check_box(findings.contents, stack, lengths.value, settings.allow)
         for part, seen in zip(findings.parts, findings.seen, strict=True):
             check_values(part, seen, settings.allow)
+        known = [math.nan] * stack.dim if lengths.value == BLANK else lengths.value
+        check_box(findings.contents, stack, known, settings.allow)
         if stack.samples < 3:
             raise DatasetError(
                 stack.path,
