@@ -144,7 +144,7 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     contents = open_file(path, say.format)
     inputs, targets, left_out = _choose(contents, say)
     axes = {
-        name: _axes(contents, contents.array(name), say, paired=bool(targets))
+        name: _axes(contents, contents.array(name), say, bool(targets), len(inputs))
         for name in (*inputs, *targets)
     }
     dim = sum(axis in AXES for axis in parse_axes(axes[inputs[0]].value))
@@ -154,10 +154,11 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     parts = tuple(Stack(contents, names, settings, dim) for names in (inputs, targets) if names)
     text = "" if kinds.value == BLANK else kinds.value
     group = _group(text, dim, say.group)
-    lengths = _lengths(contents, parts[0], group, say)
-    step = _step(contents, parts[0], group, say, paired=bool(targets))
-    type = FieldType.parse(text, dim, lengths=1.0 if lengths.value == BLANK else lengths.value)
     built = _build(group.value, dim)
+    timeless = bool(text) and not built.moves_in_time  # neither lengths nor times matter to it
+    lengths = _lengths(contents, parts[0], say, timeless)
+    step = _step(contents, parts[0], say, timeless, paired=bool(targets))
+    type = FieldType.parse(text, dim, lengths=1.0 if lengths.value == BLANK else lengths.value)
     _check_group(built, type)
     seen = tuple(look(stack) for stack in parts)
     findings = Findings(contents, axes, parts, seen, type, built, {}, [*contents.notes, *left_out])
@@ -208,13 +209,13 @@ def _choose(contents: Contents, say: Answers) -> tuple[list[str], list[str], lis
         return array.shape[:-1] if array.shape[-1] <= MOST_CHANNELS else array.shape
 
     for array in real:
-        if (len(array.shape), array.shape[0]) == (len(largest.shape), largest.shape[0]):
-            if frame(array) != frame(largest):
-                raise DatasetError(
-                    contents.path,
-                    f"holds {array.name} {array.shape} and {largest.name} {largest.shape}: expected "
-                    "one resolution; name the arrays that belong together, --array A,B",
-                )
+        alike = (len(array.shape), array.shape[0]) == (len(largest.shape), largest.shape[0])
+        if alike and frame(array) != frame(largest):
+            raise DatasetError(
+                contents.path,
+                f"holds {array.name} {array.shape} and {largest.name} {largest.shape}: expected "
+                "one resolution; name the arrays that belong together, --array A,B",
+            )
     chosen = [array.name for array in real if frame(array) == frame(largest)]
     left = [f"{name}: left out, its shape is another" for name in names if name not in chosen]
     return chosen, [], left
@@ -226,7 +227,8 @@ def _is_axis(array: StoredArray) -> bool:
     return len(array.shape) < 2 or (len(array.shape) == 2 and name in ("t", "time", "dx", "dt"))
 
 
-def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool) -> Fact:
+def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, count: int) -> Fact:
+    """The roles of the axes of one of ``count`` arrays, and how they are known."""
     array.check()
     if say.axes:
         roles = parse_axes(say.axes)
@@ -237,8 +239,12 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool)
         return Fact(" ".join(array.axes), "file", contents.layout)
     axes = [*AXES, *([] if paired else [TIME])]
     known = {axis: len(x) for axis in axes if (x := contents.coordinate(axis)) is not None}
+    # One of several arrays, or one with the name of a scalar, has rather times than channels.
+    word = _short(array.name).lower()
+    scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
+    layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
     for alike in (True, False):
-        for text in LAYOUTS.get(len(array.shape), ()):
+        for text in layouts:
             if _fits(text, array.shape, known, alike=alike) and not (paired and TIME in text):
                 space = [known[axis] for axis in AXES if axis in known]
                 if known and set(known) >= set(text.split()) - {SAMPLE, CHANNEL}:
@@ -328,7 +334,7 @@ def _group(channels: str, dim: int, said: str) -> Fact:
     if said:
         return Fact(said, "you")
     if not channels:
-        return Fact("translation", "asked", "galilean if there is a velocity among the channels")
+        return Fact("translation", "guessed", "galilean if there is a velocity among the channels")
     found = parse_channels(channels, dim)
     if any(quantity.how.carries == "any direction" for quantity in found):
         return Fact("galilean", "guessed", "there is a velocity, so shifts and boosts")
@@ -352,7 +358,7 @@ def _check_group(group: Group, type: FieldType) -> None:
     group.check_type(type)
 
 
-def _lengths(contents: Contents, stack: Stack, group: Fact, say: Answers) -> Fact:
+def _lengths(contents: Contents, stack: Stack, say: Answers, timeless: bool) -> Fact:
     dim = stack.dim
     if say.lengths:
         if len(say.lengths) not in (1, dim):
@@ -363,19 +369,19 @@ def _lengths(contents: Contents, stack: Stack, group: Fact, say: Answers) -> Fac
     ]
     if None not in found:
         return Fact([float(f"{length:.7g}") for length in found if length], "file", "coordinates")
-    if group.source != "asked" and not _build(group.value, dim).moves_in_time:
+    if timeless:
         why = "there are no coordinates; shifts are counted in periods, so it does not matter"
         return Fact([1.0] * dim, "guessed", why)
     return Fact(BLANK, "asked", ASKED["lengths"])
 
 
-def _step(contents: Contents, stack: Stack, group: Fact, say: Answers, *, paired: bool) -> Fact:
+def _step(contents: Contents, stack: Stack, say: Answers, timeless: bool, *, paired: bool) -> Fact:
     if say.step is not None:
         return Fact(say.step, "you")
     found = None if paired else time_step(contents, stack.snapshots)
     if found is not None:
         return Fact(float(f"{found:.7g}"), "file", "times")
-    if group.source != "asked" and not _build(group.value, stack.dim).moves_in_time:
+    if timeless:
         return Fact(1.0, "guessed", "there are no times; shifts do not change with it")
     return Fact(BLANK, "asked", ASKED["step"])
 
@@ -460,10 +466,10 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
     """Why the file cannot be used as it is; empty if it can."""
     stack = findings.parts[0]
     try:
-        if lengths.value != BLANK:
-            check_box(findings.contents, stack, lengths.value, settings.allow)
         for part, seen in zip(findings.parts, findings.seen, strict=True):
             check_values(part, seen, settings.allow)
+        known = [math.nan] * stack.dim if lengths.value == BLANK else lengths.value
+        check_box(findings.contents, stack, known, settings.allow)
         if stack.samples < 3:
             raise DatasetError(
                 stack.path,

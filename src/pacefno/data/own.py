@@ -436,9 +436,9 @@ class FileSource:
         self._check_channels()
         self._check_times()
         self._check_samples()
-        check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
         for stack in dict.fromkeys(self.parts):
             check_values(stack, look(stack), settings.allow)
+        check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
 
     @property
     def splits(self) -> tuple[str, ...]:
