@@ -17,7 +17,6 @@ import torch
 from file_examples import (
     GRID,
     LAYOUTS,
-    LENGTHS,
     SAMPLES,
     SNAPSHOTS,
     STEP,
@@ -32,6 +31,7 @@ from pacefno.data.inspect import _toml
 from pacefno.data.own import open_document
 from pacefno.errors import UsageError
 from pacefno.fields import Field
+from pacefno.grid import FieldError
 from pacefno.registry import _CLASSES, register
 from pacefno.task import TaskError
 
@@ -118,7 +118,7 @@ def test_windows_are_spread_over_the_trajectory(tmp_path: Path) -> None:
     assert opened(tmp_path, data={"windows": 99}).starts == tuple(range(SNAPSHOTS - 1))
 
 
-def test_trajectories_come_whole_with_their_box(tmp_path: Path) -> None:
+def test_trajectories_come_whole_or_cut_in_the_box_of_the_task(tmp_path: Path) -> None:
     source = opened(tmp_path, rollout={"first": 2})
     assert source.splits == ("train", "validation", "test")
     found = source.load("test")
@@ -126,7 +126,11 @@ def test_trajectories_come_whole_with_their_box(tmp_path: Path) -> None:
     assert (found.snapshots, found.channels, len(found)) == (SNAPSHOTS, 2, 1)
     number = source.rows[2][0]
     assert np.array_equal(whole.values[0], VALUES[number].reshape(-1, *GRID))
-    assert whole.box.lengths[0].tolist() == list(LENGTHS) and float(whole.box.step[0]) == STEP
+    assert whole.box is None, "all have the box of the task"
+    few = found.cut(slice(None), torch.tensor([1]), 2)
+    assert torch.equal(few.values, whole.window(1, 2).values) and few.channels == 2
+    with pytest.raises(FieldError, match="do not lie within"):
+        found.cut(slice(None), SNAPSHOTS - 1, 2)
 
 
 def test_the_training_grid_may_be_coarser_than_the_file(tmp_path: Path) -> None:

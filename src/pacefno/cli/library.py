@@ -25,6 +25,8 @@ from pacefno.paper import BENCHMARK_NAMES, PRESETS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pacefno.data.own import FileSource
     from pacefno.data.samples import Source
     from pacefno.task import Task
@@ -483,7 +485,10 @@ def predict_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Fields (N, C, *grid): .h5, .npy or .npz.", metavar="INPUT", show_default=False
+            help="Fields (N, C, *grid) in a file of any format that inspect reads, or a task.toml: "
+            "its test samples.",
+            metavar="INPUT",
+            show_default=False,
         ),
     ],
     target: Annotated[
@@ -495,7 +500,10 @@ def predict_command(
     refine: Annotated[
         bool, typer.Option("--refine", help="Refine each frame before predicting (slower).")
     ] = False,
-    name: Annotated[str, typer.Option(help="Name of the array in an .h5 or .npz file.")] = "input",
+    name: Annotated[str, typer.Option(help="Name of the array in the file.")] = "input",
+    model: Annotated[
+        str | None, typer.Option(help="The module:Class that the run was trained with.")
+    ] = None,
 ) -> None:
     """Apply a trained model to fields of your own, at any resolution that holds its modes.
 
@@ -511,14 +519,33 @@ def predict_command(
         from pacefno.inference import check_matches, load, predict_batches
 
         check_suffix(target)
-        model = load(run)
-        fields = read_fields(source, name)
-        check_matches(model, fields.values, fields.coordinates, fields.horizon, str(source))
-        made = predict_batches(model, fields.values, "refined" if refine else "one-shot")
-        arrays = {
-            "prediction": made.values.to(fields.values.dtype),
+        run_labels(run, model)
+        trained = load(run)
+        arrays: dict[str, Tensor] = {}
+        if source.suffix == ".toml":
+            given, arrays["target"] = _test_samples(run, source)
+        else:
+            fields = read_fields(source, name)
+            given = fields.values
+            check_matches(trained, given, fields.coordinates, fields.horizon, str(source))
+        made = predict_batches(trained, given, "refined" if refine else "one-shot")
+        predicted = {
+            "prediction": made.values.to(given.dtype),
             "frame": made.frame.xi,
             "confidence": made.frame.confidence,
         }
-        write_fields(target, arrays)
+        write_fields(target, predicted | arrays)
         typer.echo(f"{len(made.values)} predictions written to {target}")
+
+
+def _test_samples(run: Path, path: Path) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of the test samples of a task.toml, for a model of the same task."""
+    import torch
+
+    from pacefno.data.own import open_task
+    from pacefno.train.evaluate import load_run, own_batches
+
+    task, source = open_task(path)
+    check_same_task(load_run(run).config.task, task)
+    batches = list(own_batches(task, source))
+    return torch.cat([b.input for b in batches]), torch.cat([b.target for b in batches])
