@@ -7,6 +7,7 @@ group and frame it is made of and what its fields are. So a folder is complete i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from pacefno.frames import CanonicalSlice, Frame, Refiner, default_slice
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
 from pacefno.pace import PACE, Prediction
-from pacefno.registry import Spec, build, describe, foreign_parts, lookup
+from pacefno.registry import FOREIGN, Spec, build, describe, foreign_parts, lookup
 from pacefno.task import make_task
 
 Inference = Literal["one-shot", "refined", "oracle"]
@@ -69,6 +70,30 @@ def build_model(document: dict[str, Any], operator: nn.Module | None = None) -> 
     )
 
 
+def _users_own(spec: Any) -> str:
+    """The name of a class outside the package in a specification; empty if all are known parts.
+
+    ``pacefno train --model module:Class`` stores such a class under that name.
+    """
+    if not isinstance(spec, dict):
+        return ""
+    name = str(spec.get(FOREIGN, spec.get("name", "")))
+    return name if FOREIGN in spec or ":" in name else _users_own(spec.get("operator"))
+
+
+def _filled_in(spec: Any, operator: nn.Module) -> Any:
+    """A specification with a module in the place of the user's own."""
+    if FOREIGN in spec or ":" in spec["name"]:
+        return operator
+    return spec | {"operator": _filled_in(spec["operator"], operator)}
+
+
+def _is_inner(spec: Any, operator: nn.Module, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a module stands for the user's own part inside ours, and not for all of them."""
+    names = {name.removeprefix("operator.") for name in weights if name.startswith("operator.")}
+    return bool(_users_own(spec)) and set(operator.state_dict()) != names
+
+
 # --- save and load --------------------------------------------------------------------------------
 
 
@@ -96,14 +121,16 @@ def load(
         folder: the folder, or one checkpoint file in it. Of an unfinished run the best weights so
             far are taken.
         operator: a module into which the operator's weights are loaded; needed where the saved one
-            is not registered.
+            is not registered, as after ``pacefno train --model module:Class``.
         frame: another frame than the trained one, by its specification: ``{"name": "analytic"}``.
     """
-    stored, weights = read_model(Path(folder))
+    stored, weights = read_model(Path(folder), operator)
     return restore(Path(folder), stored, weights, operator, frame)
 
 
-def read_model(folder: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
+def read_model(
+    folder: Path, operator: nn.Module | None = None
+) -> tuple[Checkpoint, dict[str, Tensor]]:
     """The stored documents of a model and its best weights; one clear error for anything else."""
     checkpoint, key = _find(folder)
     document = checkpoint.documents.get("model")
@@ -111,7 +138,15 @@ def read_model(folder: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
         raise CheckpointError(
             folder, "holds no model: expected the folder of a run or a saved model"
         )
-    if text := _unknown_part([document["group"], document["frame"], document["operator"]]):
+    parts = [document["group"], document["frame"]]
+    parts += [document["operator"]] if operator is None else []
+    if text := _unknown_part(parts):
+        if own := _users_own(document["operator"]):
+            raise UsageError(
+                f"{folder}: its operator is {own}, a class of your own, and nothing is imported "
+                f"that you did not name: say --model {own}, or pacefno.load(folder, "
+                "operator=module)"
+            )
         raise UsageError(
             f"{folder}: {text} A part of your own is known here after its module was imported: "
             "import the module that registers it (pacefno --import MODULE)."
@@ -146,6 +181,9 @@ def restore(
         )
     if frame is not None:
         document = with_frame(stored, frame)
+    if operator is not None and _is_inner(document["operator"], operator, weights):
+        filled = _filled_in(document["operator"], operator)
+        document, operator = document | {"operator": filled}, filled if filled is operator else None
     model = build_model(document, operator)
     _match_precision(model, weights)
     own = model.state_dict()

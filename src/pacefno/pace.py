@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -152,6 +152,7 @@ class PACE(nn.Module):
         *args: Any,
         box: Box | None = None,
         conserve: bool | Sequence[str] = False,
+        on_step: Callable[[int], None] | None = None,
         **kwargs: Any,
     ) -> Tensor:
         """``steps`` predictions in a row, each the input of the next: ``(B, steps, C', *grid)``.
@@ -160,6 +161,7 @@ class PACE(nn.Module):
         ``conserve`` keeps the spatial means of the last input snapshot, of all channels or of those
         named: an operator that loses a little momentum in every step otherwise slows a flow down.
         A sample that stops being finite is infinite from there on, and the others go on.
+        ``on_step`` is told how many steps are done.
         """
         self._check_rollout()
         channels = field.shape[1] // self.input.snapshots
@@ -169,7 +171,7 @@ class PACE(nn.Module):
         lost = torch.zeros(len(field), dtype=torch.bool, device=field.device)
         found: list[Tensor] = []
         ones = [1] * (field.ndim - 1)
-        for _ in range(steps):
+        for step in range(1, steps + 1):
             block = self(window, *args, box=box, **kwargs)
             if kept:
                 block = self._with_means(block, means, kept)
@@ -178,6 +180,8 @@ class PACE(nn.Module):
             found.append(block.masked_fill(gone, math.inf))
             window = torch.cat([window, block], dim=1)[:, -field.shape[1] :]
             window = window.masked_fill(gone, 0.0)
+            if on_step is not None:
+                on_step(step)
         return torch.stack(found, dim=1)
 
     # --- the steps of the method

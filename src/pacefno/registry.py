@@ -1,11 +1,11 @@
 """Parts by name: what a saved model is made of, and how code outside the package adds to it.
 
-A part is a kind of channel, a group, a slice, a frame or an operator. Its class is registered under
-a name, ``@register("operator", "unet")``, and from then on it can be chosen in settings, stored
-with a run and rebuilt from there. The arguments of its constructor are recorded when it is built,
-so a class needs no code of its own to describe itself; they must be plain values, tensors or
-other parts. The arguments ``group`` and ``type`` of slices and frames are not recorded: they come
-from the model that the part belongs to.
+A part is a kind of channel, a group, a slice, a frame, an operator or a format of files. Its class
+is registered under a name, ``@register("operator", "unet")``, and from then on it can be chosen in
+settings, stored with a run and rebuilt from there. The arguments of its constructor are recorded
+when it is built, so a class needs no code of its own to describe itself; they must be plain values,
+tensors or other parts. The arguments ``group`` and ``type`` of slices and frames are not recorded:
+they come from the model that the part belongs to.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ HOMES = {
     "slice": "pacefno.frames",
     "frame": "pacefno.frames",
     "operator": "pacefno.operators",
+    "format": "pacefno.data.formats",
 }
 FROM_CONTEXT = {"slice": ("group", "type"), "frame": ("group", "type")}  # by part, not recorded
 NAMELESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # *args, **kwargs

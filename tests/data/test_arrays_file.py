@@ -15,7 +15,7 @@ import torch
 from small_recipes import BURGERS
 
 from pacefno.data import DatasetError, generate, read_fields, write_fields
-from pacefno.data.arrays_file import SUFFIXES, check_suffix
+from pacefno.data.arrays_file import WRITTEN, check_suffix
 
 VALUES = np.random.default_rng(0).normal(size=(3, 2, 8))
 
@@ -36,7 +36,7 @@ def write(path: Path, **arrays: Any) -> Path:
 # --- what is good ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITTEN)
 @pytest.mark.parametrize("type", ["float16", "float32", "float64", ">f8"])
 def test_values_come_back_in_their_precision(tmp_path: Path, suffix: str, type: str) -> None:
     values = VALUES.astype(type)
@@ -72,7 +72,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         assert torch.equal(read_fields(tmp_path / name).values, torch.from_numpy(VALUES))
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITTEN)
 def test_what_is_written_can_be_read(tmp_path: Path, suffix: str, dtype: torch.dtype) -> None:
     path = tmp_path / "new" / f"out{suffix}"
     values = torch.from_numpy(VALUES).to(dtype)
@@ -100,7 +100,7 @@ def test_an_ending_that_is_not_known_is_refused_before_any_work(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITTEN)
 def test_a_missing_or_truncated_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     with pytest.raises(DatasetError, match="there is no such file"):
@@ -132,7 +132,7 @@ no_long_doubles = pytest.mark.skipif(LONG.dtype.itemsize == 8, reason="no long d
 )
 def test_other_numbers_are_refused(tmp_path: Path, bad: Any) -> None:
     np.save(tmp_path / "a.npy", bad)
-    with pytest.raises(DatasetError, match=rf"float64, got {bad.dtype}: convert it"):
+    with pytest.raises(DatasetError, match=rf"float64, got {bad.dtype}: (convert it|store real)"):
         read_fields(tmp_path / "a.npy")
 
 
@@ -168,7 +168,7 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", input=bad)
     (tmp_path / "b.npy").write_bytes(pickle.dumps(Exploit(marker)))
     for name in ("a.npy", "a.npz", "b.npy"):
-        with pytest.raises(DatasetError, match="truncated or no"):
+        with pytest.raises(DatasetError, match="truncated or no|Python objects are never opened"):
             read_fields(tmp_path / name)
     assert not marker.exists()
     pickle.loads((tmp_path / "b.npy").read_bytes())
@@ -201,7 +201,7 @@ def bomb(file: h5py.File) -> None:
 HOSTILE: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     "external link": (external_link, "'input' is a link"),
     "soft link": (soft_link, "'input' is a link"),
-    "group": (lambda file: file.create_group("input"), "'input' is a link or a group"),
+    "group": (lambda file: file.create_group("input"), "no 'input': name the array"),
     "virtual": (virtual_dataset, "keeps its values in other files"),
     "external storage": (external_storage, "keeps its values in other files"),
     "bomb": (bomb, "refused as a decompression bomb"),

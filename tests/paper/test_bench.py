@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pacefno.checkpoint import FINAL
 from pacefno.data import prepare
-from pacefno.data.samples import Pairs, Source, Trajectories
+from pacefno.data.samples import Pairs, Source, Trajectories, as_precise
 from pacefno.errors import UsageError
 from pacefno.inference import predict_batches
 from pacefno.paper import PRESETS, SEEDS
@@ -38,7 +38,7 @@ from pacefno.paper.presets import config_for, trained_as
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 from pacefno.train.config import ConfigError
 from pacefno.train.loop import Callbacks, StopRequest, is_finished, read_log, train
-from pacefno.train.objective import as_precise, build_model, roll_out
+from pacefno.train.objective import build_model, roll_out
 from training_examples import SMOOTH
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

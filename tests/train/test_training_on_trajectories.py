@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import pacefno
 from pacefno.checkpoint import FINAL
-from pacefno.data.samples import Trajectories
+from pacefno.data.samples import Trajectories, as_precise
 from pacefno.errors import UsageError
 from pacefno.fields import Box
 from pacefno.metrics import nmse
@@ -28,7 +28,6 @@ from pacefno.train.objective import (
     Place,
     PredictionAndFrame,
     WindowData,
-    as_precise,
     build_model,
     roll_out,
 )

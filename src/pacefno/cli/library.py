@@ -7,8 +7,9 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,16 @@ from pacefno.cli._console import (
 from pacefno.errors import UsageError
 from pacefno.paper import BENCHMARK_NAMES, PRESETS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pacefno.data.own import FileSource
+    from pacefno.data.samples import Source
+    from pacefno.task import Task
+    from pacefno.train.config import RunConfig
+    from pacefno.train.evaluate import Trained
+    from pacefno.train.rows import Row
 
 NAMES = ", ".join(BENCHMARK_NAMES)
 TRAINABLE = ", ".join(name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as)
@@ -125,11 +136,20 @@ def show_command(
 
 
 def train_command(
-    benchmark: BenchmarkName,
+    data_or_benchmark: Annotated[
+        str,
+        typer.Argument(
+            help=f"The task.toml of your own data, or a benchmark: {NAMES}.",
+            metavar="TASK.TOML|BENCHMARK",
+            show_default=False,
+        ),
+    ],
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"What to train: {TRAINABLE}; on trajectories {', '.join(TRAJECTORY_ROWS)}.",
+            help=f"What to train: {TRAINABLE}; on KdV and its like "
+            f"{', '.join(TRAJECTORY_ROWS)}; on your own data also module:Class, an operator of "
+            "your own, and pace:module:Class, PACE around it.",
             show_default="pace, or pace-20",
         ),
     ] = None,
@@ -156,46 +176,45 @@ def train_command(
     ] = None,
     data: DataFolder = Path("datasets"),
     data_seed: DataSeed = 42,
+    inexact: Annotated[
+        bool,
+        typer.Option(
+            "--inexact", help="Own data: also train on rotations, which tear a periodic field."
+        ),
+    ] = False,
 ) -> None:
-    """Train a model on a benchmark, with checkpoints from which an interrupted run goes on.
+    """Train a model on your own data or on a benchmark; an interrupted run goes on from where it
+    was.
 
     The run folder then holds the best weights by validation error, the settings (config.json) and
     one line of metrics per epoch (metrics.jsonl). It is complete in itself: pacefno.load(RUN) needs
     nothing else. Ctrl-C finishes the epoch and saves it. Exit codes: 2 wrong input, 1 something
     failed, 3 the training diverged, 130 interrupted.
 
+    Example: pacefno train task.toml --model pace --preset quick
+
     Example: pacefno train burgers1d --model pace --preset quick
     """
     with plain_errors():
-        from pacefno.paper.bench import prepare_data, run_folder
-        from pacefno.paper.benchmarks import benchmark_named
-        from pacefno.paper.presets import config_for, trained_as
-        from pacefno.train.config import with_overrides
-        from pacefno.train.loop import (
-            StopRequest,
-            check_settings,
-            is_finished,
-            make_fabric,
-            train,
-        )
+        from pacefno.train.evaluate import load_run, undetermined
+        from pacefno.train.loop import StopRequest, check_settings, is_finished, make_fabric, train
 
-        chosen = benchmark_named(benchmark)
-        name = model or chosen.default_row
-        if (other := trained_as(chosen, name)) != name:
-            raise UsageError(
-                f"{name!r} has no training of its own: it uses the weights of {other!r}; train that"
-            )
-        config = with_overrides(config_for(chosen, name, preset, seed), assignments or [])
-        folder = out or run_folder(Path("runs"), benchmark, name, preset, config.seed)
+        own = data_or_benchmark.endswith(".toml")
+        plan = _plan_own if own else _plan_benchmark
+        config, open_source, folder = plan(
+            data_or_benchmark, model, preset, seed, assignments or [], out, data, data_seed
+        )
+        if own and not inexact:
+            _refuse_inexact(config)
         if resume and is_finished(folder):
             check_settings(folder, config)
             say(f"{folder} is finished already: pacefno evaluate {folder}")
             return
         fabric = make_fabric(config)
         fabric.launch()
-        with Display(f"data of {benchmark}") as display:
+        with Display(f"data of {config.task.name}") as display:
             with fabric.rank_zero_first():  # the first process of a group makes the data
-                source = prepare_data(chosen, preset, data, data_seed, display)
+                source = open_source(display)
             display.title = folder.name
             callbacks = display.callbacks(config.schedule.epochs)
             try:
@@ -209,45 +228,254 @@ def train_command(
             f"validation error {progress.best_error:.4f} (epoch {progress.best_epoch}), "
             f"{progress.seconds:.0f} s of training"
         )
+        if own and fabric.is_global_zero:
+            trained = load_run(folder)
+            for name, share in undetermined(
+                trained.model, config.task, source, "validation"
+            ).items():
+                say(
+                    f"{share:.1%} of the validation samples do not determine {name}: PACE does not "
+                    "follow them along it"
+                )
         if fabric.is_global_zero:
             typer.echo(f"{folder} is finished. Score it with: pacefno evaluate {folder}")
+
+
+Plan = tuple["RunConfig", Callable[[Display], "Source"], Path]
+
+
+def _plan_benchmark(
+    name: str,
+    model: str | None,
+    preset: str,
+    seed: int,
+    assignments: list[str],
+    out: Path | None,
+    data: Path,
+    data_seed: int,
+) -> Plan:
+    """The settings of a training on a benchmark, how its data are made, and its folder."""
+    from pacefno.paper.bench import prepare_data, run_folder
+    from pacefno.paper.benchmarks import benchmark_named
+    from pacefno.paper.presets import config_for, trained_as
+    from pacefno.train.config import with_overrides
+
+    chosen = benchmark_named(name)
+    row = model or chosen.default_row
+    if (other := trained_as(chosen, row)) != row:
+        raise UsageError(
+            f"{row!r} has no training of its own: it uses the weights of {other!r}; train that"
+        )
+    config = with_overrides(config_for(chosen, row, preset, seed), assignments)
+    folder = out or run_folder(Path("runs"), name, row, preset, config.seed)
+    return config, lambda show: prepare_data(chosen, preset, data, data_seed, show), folder
+
+
+def _plan_own(
+    name: str,
+    model: str | None,
+    preset: str,
+    seed: int,
+    assignments: list[str],
+    out: Path | None,
+    data: Path,
+    data_seed: int,
+) -> Plan:
+    """The settings of a training on one's own data, its samples, and its folder."""
+    from pacefno.data.own import open_task
+    from pacefno.paper.bench import run_folder
+    from pacefno.train.config import with_overrides
+    from pacefno.train.defaults import own_settings
+
+    path, chosen = Path(name), model or "pace"
+    task, source = open_task(path)
+    for text in source.notes:
+        say(text)
+    named = chosen.replace(":", "-")
+    folder = out or run_folder(Path("runs"), task.name, named, preset, seed)
+    labels = {
+        "task_file": str(path.resolve()),
+        "task_file_from_run": os.path.relpath(path.resolve(), folder.resolve()),
+        "task_document": path.read_text(),
+    }
+    config = own_settings(task, source, chosen, preset, seed, labels)
+    if "group" in config.operator:
+        say(
+            f"{chosen} assumes that the equation has the symmetry {config.operator['group']}: "
+            "another one with --set operator.group=..."
+        )
+    config = with_overrides(config, assignments)
+    if not out and config.seed != seed:
+        folder = run_folder(Path("runs"), task.name, named, preset, config.seed)
+    return config, lambda show: source, folder
+
+
+def _refuse_inexact(config: RunConfig) -> None:
+    """Refuse to train on motions that are no symmetry of a periodic field."""
+    import torch
+
+    task, reach = config.task, torch.tensor([config.task.train_range], dtype=torch.float64)
+    if not config.schedule.moved or torch.allclose(task.group.composable(reach), reach):
+        return
+    apart = (task.group.composable(reach) - reach).abs()[0] > 0
+    names = [name for name, far in zip(task.group.coordinates, apart.tolist(), strict=True) if far]
+    raise UsageError(
+        f"train_range moves training samples along {', '.join(names)}, which is not exact: it "
+        "tears a periodic field; set it to 0 there, leave out train_range, or say --inexact for "
+        "fields that vanish towards the boundary"
+    )
 
 
 def evaluate_command(
     run: RunFolder,
     model: Annotated[
         str | None,
-        typer.Option(help="Score another row with the same weights: pace-tta, pace-oracle, ..."),
+        typer.Option(
+            help="Score another row with the same weights: pace-tta, pace-oracle, ...; or say "
+            "again the module:Class that the run was trained with."
+        ),
     ] = None,
-    data: DataFolder = Path("datasets"),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Own data: another task.toml than the run's. Benchmarks: the folder of datasets.",
+            show_default="the run's, or datasets",
+        ),
+    ] = None,
     data_seed: DataSeed = 42,
 ) -> None:
     """Score a trained model in and out of distribution and print the result as JSON.
 
-    id_error: held-out samples in the canonical frame, on the training grid; id_error_fine: on the
-    finer grid. ood_error: the same samples moved beyond the training range, on the finer grid;
-    ood_error_canonical: measured after removing the true motion, so that the norm of a boost does
-    not flatter it. Of trajectories: nmse and ood_nmse, sums over 100 predicted snapshots of their
-    relative squared errors.
+    id_error: held-out samples as they are, on the training grid; id_error_fine: on the finer grid.
+    ood_error: the same samples moved beyond the training range; ood_error_canonical: measured after
+    removing the true motion, so that the norm of a boost does not flatter it. Of the trajectories
+    of KdV and its like: nmse and ood_nmse, sums over 100 predicted snapshots of their relative
+    squared errors. A number that is not finite is null.
 
-    Example: pacefno evaluate runs/burgers1d/pace-quick-seed42
+    Example: pacefno evaluate runs/turbulence/pace-quick-seed42
     """
     with plain_errors():
-        from pacefno.paper.bench import prepare_data, score_row
-        from pacefno.paper.benchmarks import benchmark_named
-        from pacefno.train.evaluate import load_run
+        from pacefno.train.evaluate import finite
 
-        labels = load_run(run).config.labels
-        if missing := {"problem", "preset", "model"} - set(labels):
+        labels = run_labels(run, model)
+        if "task_document" in labels:
+            result = _score_own(run, model, data)
+        else:
+            result = _score_benchmark(run, labels, model, data or Path("datasets"), data_seed)
+        result, lost = finite(result)
+        typer.echo(json.dumps(result, indent=2, allow_nan=False))
+        if lost:
+            say(f"warning: not finite, so null: {', '.join(lost)}")
+
+
+def run_labels(run: Path, model: str | None) -> dict[str, str]:
+    """What a run says about itself; a class of the user's is imported if they named it."""
+    from pacefno.inference import read_model
+    from pacefno.train.defaults import import_operator
+    from pacefno.train.rows import FIELD_ROWS
+
+    if model and ":" in model:
+        name, _, rest = model.partition(":")
+        import_operator(rest if name in FIELD_ROWS else model)
+    checkpoint, _ = read_model(run)
+    labels = checkpoint.documents.get("config", {}).get("labels", {})
+    return {str(key): str(value) for key, value in labels.items()}
+
+
+def _score_benchmark(
+    run: Path, labels: dict[str, str], model: str | None, data: Path, data_seed: int
+) -> dict[str, Any]:
+    from pacefno.paper.bench import prepare_data, score_row
+    from pacefno.paper.benchmarks import benchmark_named
+
+    if missing := {"problem", "preset", "model"} - set(labels):
+        raise UsageError(
+            f"{run} does not say on which benchmark it was trained: its labels have no "
+            f"{', '.join(sorted(missing))}; score it with pacefno.train.evaluate.score"
+        )
+    benchmark = benchmark_named(labels["problem"])
+    with Display(f"data of {benchmark.name}") as display:
+        source = prepare_data(benchmark, labels["preset"], data, data_seed, display)
+    return score_row(run, benchmark, model or labels["model"], source)
+
+
+def _score_own(run: Path, model: str | None, data: Path | None) -> dict[str, Any]:
+    """The errors of a run on held-out samples of the user's own."""
+    from pacefno.train.evaluate import Moves, machine, score_own
+
+    trained, row = load_own(run, model)
+    config, (task, source) = trained.config, open_own(run, trained.config.labels, data)
+    check_same_task(config.task, task)
+    moves = None
+    if source.ood is not None:
+        ood = source.ood
+        moves = Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    elif task.group.size:
+        say("the task has no table [ood]: samples are moved by up to half a period, and boosted")
+    labels = config.labels
+    result: dict[str, Any] = {
+        "problem": task.name,
+        "model": model if model and ":" not in model else labels["model"],
+        "seed": config.seed,
+        "preset": labels["preset"],
+    }
+    inference = row.inference if row is not None else "one-shot"
+    result |= score_own(trained.model, task, source, moves=moves, inference=inference)
+    result["train_seconds"] = round(trained.train_seconds, 1)
+    result["finished"] = trained.finished
+    return result | machine(trained.model)
+
+
+def load_own(run: Path, model: str | None) -> tuple[Trained, Row | None]:
+    """A run on one's own data as it was trained, or as another row with the same weights."""
+    from pacefno.train.defaults import frame_spec
+    from pacefno.train.evaluate import load_run
+    from pacefno.train.rows import FIELD_ROWS, row_named
+
+    run_labels(run, model)
+    own = load_run(run)
+    trained = own.config.labels["model"]
+    if model is None or ":" in model or model == trained:
+        return own, FIELD_ROWS.get(trained)
+    row = row_named(FIELD_ROWS, model)
+    if row.trained_as != trained:
+        raise UsageError(
+            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
+        )
+    frame = frame_spec(row, own.config.task)
+    return (own if frame == own.config.frame else load_run(run, frame)), row
+
+
+def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task, FileSource]:
+    """The samples that a run was trained on, where they are now, or those of another task.toml."""
+    import tomllib
+
+    from pacefno.data.own import open_document, open_task
+
+    if data is not None:
+        return open_task(data)
+    stored = Path(labels["task_file"]), run / labels["task_file_from_run"]
+    for path in stored:
+        if path.is_file():
+            return open_task(path)
+    for path in stored:  # the document is in the run as well: the data may still be there
+        if path.parent.is_dir():
+            return open_document(tomllib.loads(labels["task_document"]), path.parent)
+    raise UsageError(
+        f"{run} was trained on {stored[0]}, which is not there any more: say where with "
+        "--data task.toml"
+    )
+
+
+def check_same_task(trained: Task, given: Task) -> None:
+    """Refuse data whose fields are others than those that a model was trained on."""
+    for name in ("input", "output"):
+        ours, theirs = getattr(trained, name), getattr(given, name)
+        if ours != theirs:
             raise UsageError(
-                f"{run} does not say on which benchmark it was trained: its labels have no "
-                f"{', '.join(sorted(missing))}; score it with pacefno.train.evaluate.score"
+                f"the model was trained for {name} {ours.document()}, this task says "
+                f"{theirs.document()}: score it on data of the same kind"
             )
-        benchmark = benchmark_named(labels["problem"])
-        with Display(f"data of {benchmark.name}") as display:
-            source = prepare_data(benchmark, labels["preset"], data, data_seed, display)
-        result = score_row(run, benchmark, model or labels["model"], source)
-        typer.echo(json.dumps(result, indent=2))
 
 
 def predict_command(
@@ -257,7 +485,10 @@ def predict_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Fields (N, C, *grid): .h5, .npy or .npz.", metavar="INPUT", show_default=False
+            help="Fields (N, C, *grid) in a file of any format that inspect reads, or a task.toml: "
+            "its test samples.",
+            metavar="INPUT",
+            show_default=False,
         ),
     ],
     target: Annotated[
@@ -269,7 +500,10 @@ def predict_command(
     refine: Annotated[
         bool, typer.Option("--refine", help="Refine each frame before predicting (slower).")
     ] = False,
-    name: Annotated[str, typer.Option(help="Name of the array in an .h5 or .npz file.")] = "input",
+    name: Annotated[str, typer.Option(help="Name of the array in the file.")] = "input",
+    model: Annotated[
+        str | None, typer.Option(help="The module:Class that the run was trained with.")
+    ] = None,
 ) -> None:
     """Apply a trained model to fields of your own, at any resolution that holds its modes.
 
@@ -285,14 +519,33 @@ def predict_command(
         from pacefno.inference import check_matches, load, predict_batches
 
         check_suffix(target)
-        model = load(run)
-        fields = read_fields(source, name)
-        check_matches(model, fields.values, fields.coordinates, fields.horizon, str(source))
-        made = predict_batches(model, fields.values, "refined" if refine else "one-shot")
-        arrays = {
-            "prediction": made.values.to(fields.values.dtype),
+        run_labels(run, model)
+        trained = load(run)
+        arrays: dict[str, Tensor] = {}
+        if source.suffix == ".toml":
+            given, arrays["target"] = _test_samples(run, source)
+        else:
+            fields = read_fields(source, name)
+            given = fields.values
+            check_matches(trained, given, fields.coordinates, fields.horizon, str(source))
+        made = predict_batches(trained, given, "refined" if refine else "one-shot")
+        predicted = {
+            "prediction": made.values.to(given.dtype),
             "frame": made.frame.xi,
             "confidence": made.frame.confidence,
         }
-        write_fields(target, arrays)
+        write_fields(target, predicted | arrays)
         typer.echo(f"{len(made.values)} predictions written to {target}")
+
+
+def _test_samples(run: Path, path: Path) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of the test samples of a task.toml, for a model of the same task."""
+    import torch
+
+    from pacefno.data.own import open_task
+    from pacefno.train.evaluate import load_run, own_batches
+
+    task, source = open_task(path)
+    check_same_task(load_run(run).config.task, task)
+    batches = list(own_batches(task, source))
+    return torch.cat([b.input for b in batches]), torch.cat([b.target for b in batches])

@@ -7,20 +7,28 @@
 from __future__ import annotations
 
 from pacefno.data.arrays_file import StoredFields, read_fields, write_fields
+from pacefno.data.formats import FORMATS, Contents, FileFormat, StoredArray, open_file
 from pacefno.data.generate import folder_of, generate, is_generated, open_dataset, prepare
 from pacefno.data.lpsda import TrajectoryDataset, read_lpsda, write_lpsda
+from pacefno.data.own import DataSettings, FileSource, open_task
 from pacefno.data.recipe import PairRecipe, Recipe, Sizes, TrajectoryRecipe
 from pacefno.data.samples import Pairs, Source, Trajectories, channel_statistics
 from pacefno.data.store import DatasetError, PairDataset
 
 __all__ = [
+    "FORMATS",
+    "Contents",
+    "DataSettings",
     "DatasetError",
+    "FileFormat",
+    "FileSource",
     "PairDataset",
     "PairRecipe",
     "Pairs",
     "Recipe",
     "Sizes",
     "Source",
+    "StoredArray",
     "StoredFields",
     "Trajectories",
     "TrajectoryDataset",
@@ -30,6 +38,8 @@ __all__ = [
     "generate",
     "is_generated",
     "open_dataset",
+    "open_file",
+    "open_task",
     "prepare",
     "read_fields",
     "read_lpsda",

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import torch
 
-from pacefno.data.arrays_file import plain_values
+from pacefno.data.formats import plain_values
 from pacefno.data.recipe import Arrays, Document, TrajectoryRecipe
 from pacefno.data.samples import Grid, Trajectories
 from pacefno.data.store import (
@@ -49,6 +49,7 @@ def write_lpsda(
     path: Path, mode: str, trajectories: Trajectories, first: int, document: Document | None = None
 ) -> None:
     """Write trajectories, of which the first snapshot is number ``first`` since time 0."""
+    assert trajectories.box is not None, "the layout stores a box of each trajectory"
     values, box = trajectories.values.double().numpy(), trajectories.box.to(torch.float64)
     arrays = {"values": values, "length": box.lengths[:, 0].numpy(), "step": box.step.numpy()}
     write_split(path, [_columns(arrays, first)], len(values), document, mode)

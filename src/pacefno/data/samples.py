@@ -1,9 +1,14 @@
-"""What training and evaluation are given: pairs of fields, or whole trajectories."""
+"""What training and evaluation are given: pairs of fields, or whole trajectories.
+
+They may be in memory (`Pairs`, `Trajectories`) or be read when asked for (`Samples`): whoever works
+on a split of any size asks for some rows at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, final
+from typing import Any, Literal, Protocol, final, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +16,7 @@ from torch import Tensor
 from pacefno.errors import UsageError
 from pacefno.fields import Box
 from pacefno.grid import FieldError, check_field
+from pacefno.registry import unknown
 
 Grid = Literal[
     "id", "ood"
@@ -44,6 +50,15 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.input)
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(self.input.shape[2:])
+
+    def to(self, target: torch.dtype | torch.device) -> Pairs:
+        """The same fields in another precision or on another device; elements stay as they are."""
+        resolved = None if self.resolved is None else self.resolved.to(target)
+        return Pairs(self.input.to(target), self.target.to(target), self.xi, resolved)
+
     def select(self, rows: slice | Tensor) -> Pairs:
         """Some of the samples."""
         parts = (self.input, self.target, self.xi, self.resolved)
@@ -60,21 +75,25 @@ class Pairs:
 @final
 @dataclass(frozen=True)
 class Trajectories:
-    """Solutions in time: values ``(N, S * C, *grid)``, snapshot by snapshot, in their own boxes."""
+    """Solutions in time: values ``(N, S * C, *grid)``, snapshot by snapshot.
+
+    ``box`` is the geometry of each sample where they differ; None where all have the task's.
+    """
 
     values: Tensor
-    box: Box
+    box: Box | None = None
     channels: int = 1  # of one snapshot
 
     def __post_init__(self) -> None:
         check_field(self.values, name="trajectories", finite=False)
         dim = self.values.ndim - 2
-        shapes = tuple(self.box.lengths.shape), tuple(self.box.step.shape)
-        if shapes != ((len(self.values), dim), (len(self.values),)):
-            raise FieldError(
-                f"trajectories: expected lengths and steps of {len(self.values)} samples in {dim} "
-                f"dimensions, got {shapes}"
-            )
+        if self.box is not None:
+            shapes = tuple(self.box.lengths.shape), tuple(self.box.step.shape)
+            if shapes != ((len(self.values), dim), (len(self.values),)):
+                raise FieldError(
+                    f"trajectories: expected lengths and steps of {len(self.values)} samples in "
+                    f"{dim} dimensions, got {shapes}"
+                )
         if self.values.shape[1] % self.channels:
             raise FieldError(
                 f"trajectories: {self.values.shape[1]} channels are not whole snapshots of "
@@ -85,13 +104,22 @@ class Trajectories:
         return len(self.values)
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[2:])
+
+    @property
     def snapshots(self) -> int:
         """How many snapshots each trajectory has."""
         return self.values.shape[1] // self.channels
 
     def select(self, rows: slice | Tensor) -> Trajectories:
         """Some of the trajectories."""
-        return Trajectories(self.values[rows], self.box.select(rows), self.channels)
+        box = None if self.box is None else self.box.select(rows)
+        return Trajectories(self.values[rows], box, self.channels)
+
+    def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
+        """``count`` snapshots of some trajectories, from number ``start`` on."""
+        return self.select(rows).window(start, count)
 
     def window(self, start: int | Tensor, count: int) -> Trajectories:
         """``count`` snapshots from number ``start`` on: one number, or one per trajectory."""
@@ -110,33 +138,254 @@ class Trajectories:
 
     def to(self, target: torch.dtype | torch.device) -> Trajectories:
         """The same in another precision or on another device."""
-        return Trajectories(self.values.to(target), self.box.to(target), self.channels)
+        box = None if self.box is None else self.box.to(target)
+        return Trajectories(self.values.to(target), box, self.channels)
+
+
+# --- splits of any size ---------------------------------------------------------------------------
+
+
+class Samples(Protocol):
+    """A split that is read when it is asked for; `Pairs` and `Trajectories` are in memory."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The points along each axis."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, rows: slice | Tensor) -> Pairs | Trajectories:
+        """Some of the samples; no others are read."""
+        ...
+
+
+@runtime_checkable
+class TrajectorySamples(Samples, Protocol):
+    """A split of trajectories, of which single windows can be read."""
+
+    @property
+    def snapshots(self) -> int:
+        """How many snapshots each trajectory has."""
+        ...
+
+    def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
+        """``count`` snapshots of some trajectories from number ``start`` on: one, or one each."""
+        ...
 
 
 class Source(Protocol):
     """Where samples come from: a dataset that was generated, or a file of somebody else's."""
 
-    def load(self, split: str, grid: Grid = "id") -> Pairs | Trajectories:
-        """A split: ``train``, ``validation``, ``test`` (of pairs ``test_id`` and ``test_ood``)."""
+    def load(self, split: str, grid: Grid = "id") -> Samples:
+        """A split: ``train``, ``validation``, ``test`` (of generated pairs ``test_id`` and
+        ``test_ood``)."""
         ...
 
 
-def channel_statistics(fields: Tensor) -> tuple[Tensor, Tensor]:
+SPLITS = ("train", "validation", "test")
+
+
+@final
+class ArraySource:
+    """Arrays of one's own as a source of samples, split at random into three.
+
+    ``ArraySource(input, target)`` are pairs ``(N, C, *grid)``, with several snapshots one after the
+    other among the channels; ``ArraySource(values)`` are trajectories ``(N, T, C, *grid)``. Numpy
+    arrays are taken as well, and memory-mapped ones are read when needed. A sample, and so a whole
+    trajectory, is in one split only. ``shares`` are those of training, validation and test.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        target: Any = None,
+        *,
+        shares: Sequence[float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+    ) -> None:
+        if target is None and values.ndim < 4:
+            raise FieldError(
+                f"trajectories: expected (sample, time, channel, *grid), got {tuple(values.shape)}"
+                ": pairs need a target as well"
+            )
+        self.values, self.target = values, target
+        self.rows = split_rows(len(values), shares, seed)
+
+    def load(self, split: str, grid: Grid = "id") -> Samples:
+        """The samples of a split; they have one grid."""
+        if split not in self.rows:
+            raise UsageError(unknown("split", split, self.rows))
+        rows = self.rows[split]
+        if self.target is None:
+            return _ArrayTrajectories(self.values, rows)
+        return _ArrayPairs(self.values, self.target, rows)
+
+
+def split_rows(count: int, shares: Sequence[float], seed: int) -> dict[str, Tensor]:
+    """The numbers of the samples of each split: a random choice, none of them empty, in order."""
+    if len(shares) != 3 or min(shares) <= 0:
+        raise UsageError(f"shares: expected three positive numbers, {SPLITS}, got {shares!r}")
+    if count < 3:
+        raise UsageError(f"expected at least 3 samples, one for each split, got {count}")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    second, third = (max(1, round(count * share / sum(shares))) for share in shares[1:])
+    third = min(third, count - 2)
+    second = min(second, count - 1 - third)
+    parts = order.tensor_split([count - second - third, count - third])
+    return {name: part.sort().values for name, part in zip(SPLITS, parts, strict=True)}
+
+
+def _taken(array: Any, rows: Tensor) -> Tensor:
+    """Some rows of a tensor or of a numpy array, as a tensor of numbers that torch can train on."""
+    found = array[rows] if isinstance(array, Tensor) else torch.as_tensor(array[rows.numpy()])
+    return found if found.is_floating_point() else found.float()
+
+
+@final
+@dataclass(frozen=True)
+class _ArrayPairs:
+    input: Any
+    target: Any
+    rows: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(self.input.shape[2:])
+
+    def select(self, rows: slice | Tensor) -> Pairs:
+        return Pairs(_taken(self.input, self.rows[rows]), _taken(self.target, self.rows[rows]))
+
+
+@final
+@dataclass(frozen=True)
+class _ArrayTrajectories:
+    values: Any  # (N, T, C, *grid)
+    rows: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[3:])
+
+    @property
+    def snapshots(self) -> int:
+        return int(self.values.shape[1])
+
+    def select(self, rows: slice | Tensor) -> Trajectories:
+        channels = int(self.values.shape[2])
+        return Trajectories(_taken(self.values, self.rows[rows]).flatten(1, 2), None, channels)
+
+    def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
+        return self.select(rows).window(start, count)
+
+
+# --- reading a split piece by piece ---------------------------------------------------------------
+
+
+def as_precise(trajectories: Trajectories, dtype: torch.dtype) -> Trajectories:
+    """The values in another precision; boxes stay as precise as they were stored."""
+    return Trajectories(trajectories.values.to(dtype), trajectories.box, trajectories.channels)
+
+
+def precise(samples: Samples, dtype: torch.dtype) -> Samples:
+    """The samples in another precision: converted now where in memory, else when they are read."""
+    if isinstance(samples, Pairs):
+        return samples.to(dtype)
+    if isinstance(samples, Trajectories):
+        return as_precise(samples, dtype)
+    long = isinstance(samples, TrajectorySamples)
+    return _PreciseTrajectories(samples, dtype) if long else _Precise(samples, dtype)
+
+
+@dataclass(frozen=True)
+class _Precise:
+    samples: Any
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        grid: tuple[int, ...] = self.samples.grid
+        return grid
+
+    def select(self, rows: slice | Tensor) -> Pairs | Trajectories:
+        found = precise(self.samples.select(rows), self.dtype)
+        assert isinstance(found, Pairs | Trajectories)
+        return found
+
+
+@final
+class _PreciseTrajectories(_Precise):
+    @property
+    def snapshots(self) -> int:
+        return int(self.samples.snapshots)
+
+    def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
+        return as_precise(self.samples.cut(rows, start, count), self.dtype)
+
+
+NUMBERS_AT_ONCE = 2**22  # of a field, so that what a model makes of them fits into memory
+
+
+def evenly(count: int, most: int | None) -> Tensor:
+    """At most so many of the numbers below ``count``, evenly spread, in order."""
+    if most is None or most >= count:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, most, dtype=torch.float64).round().long()
+
+
+def in_batches(
+    samples: Samples, most: int, snapshots: int | None = None, among: int | None = None
+) -> Iterator[slice | Tensor]:
+    """Rows to ask for one after the other: ``most`` at a time, fewer where samples are large.
+
+    Of trajectories ``snapshots`` are asked for, all of them if nothing is said. With ``among`` at
+    most so many samples in all, evenly chosen.
+    """
+    if isinstance(samples, TrajectorySamples):
+        count = samples.snapshots if snapshots is None else snapshots
+        numbers = samples.cut(slice(0, 1), 0, 1).values.numel() * count
+    else:
+        first = samples.select(slice(0, 1))
+        numbers = (first.input if isinstance(first, Pairs) else first.values).numel()
+    few = max(1, min(most, NUMBERS_AT_ONCE // numbers))
+    if among is not None and among < len(samples):
+        return iter(torch.split(evenly(len(samples), among), few))
+    return (slice(start, start + few) for start in range(0, len(samples), few))
+
+
+def channel_statistics(
+    fields: Tensor | Callable[[], Iterable[Tensor]],
+) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of ``(N, C, *grid)`` over samples and grid, each ``(C,)``.
 
-    Sums run in float64, sample by sample. A channel that does not vary gets 1, so that dividing by
-    it is harmless.
+    Fields that do not fit into memory are given as a function, called twice, that reads them sample
+    by sample, ``(C, *grid)``. Sums run in float64. A channel that does not vary gets 1, so that
+    dividing by it is harmless.
     """
-    check_field(fields, name="fields to standardise")
-    count = fields.shape[0] * fields[0, 0].numel()
-    total = torch.zeros(fields.shape[1], dtype=torch.float64, device=fields.device)
-    for sample in fields:
-        total += sample.double().flatten(1).sum(dim=1)
+    if isinstance(fields, Tensor):
+        check_field(fields, name="fields to standardise")
+        kept = fields
+        return channel_statistics(lambda: kept)
+    count, total = 0, torch.zeros(1, dtype=torch.float64)
+    dtype = torch.float32
+    for number, sample in enumerate(fields()):
+        check_field(sample[None], name=f"training sample {number}")
+        total = total.to(sample.device) + sample.double().flatten(1).sum(dim=1)
+        count, dtype = count + sample[0].numel(), sample.dtype
     mean = total / count
     squares = torch.zeros_like(mean)
-    for sample in fields:
+    for sample in fields():
         squares += (sample.double().flatten(1) - mean[:, None]).square().sum(dim=1)
     std = (squares / count).sqrt()
-    noise = torch.finfo(fields.dtype).eps * (mean.abs() + torch.finfo(torch.float32).tiny)
+    noise = torch.finfo(dtype).eps * (mean.abs() + torch.finfo(torch.float32).tiny)
     std = torch.where(std > noise, std, torch.ones_like(std))
-    return mean.to(fields.dtype), std.to(fields.dtype)
+    return mean.to(dtype), std.to(dtype)

@@ -154,6 +154,7 @@ def _trajectories(dataset: TrajectoryDataset) -> Table:
     table = _table(str(dataset.path), *columns)
     for split in dataset.splits:
         found = dataset.load(split)
+        assert found.box is not None
         boxes = (found.box.lengths, found.box.step)
         table.add_row(
             dataset.file(split).name,

@@ -14,8 +14,9 @@ from pacefno.errors import UsageError
 from pacefno.files import lock_folder, make_folder, write_text
 from pacefno.paper import SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
-from pacefno.paper.presets import config_for, frame_spec, trained_as
+from pacefno.paper.presets import config_for, trained_as
 from pacefno.paper.rows import listed, row_named
+from pacefno.train.defaults import frame_spec
 from pacefno.train.evaluate import Trained, load_run, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, train
 

@@ -6,15 +6,16 @@ tables and fits two cores. ``paper`` has the paper's table of hyperparameters, o
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from pacefno.paper import PRESETS
 from pacefno.paper.benchmarks import Benchmark, Sections
-from pacefno.paper.rows import GROUP_FNOS, Row, row_named
-from pacefno.registry import lookup, unknown
+from pacefno.paper.rows import Row, row_named
+from pacefno.registry import unknown
 from pacefno.task import Task
+from pacefno.train import defaults
 from pacefno.train.config import ConfigError, RunConfig, make_config
+from pacefno.train.defaults import frame_spec
 
 OPERATOR = {"modes": 12, "width": 32, "group_width": 16, "layers": 4, "head": 128}
 QUICK_EPOCHS = {1: 80, 2: 20, 3: 10}  # half the samples and width of `standard`: quick epochs
@@ -98,107 +99,13 @@ def _paper_sections(
     return {"operator": operator, "loss": loss, "schedule": schedule}
 
 
-# --- parts ----------------------------------------------------------------------------------------
-
-
 def operator_spec(
     benchmark: Benchmark, row: Row, task: Task, sizes: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The operator of a row as a specification, and how its inputs are standardised."""
-    if row.operator in GROUP_FNOS:
-        return _group_fno(benchmark, row, task, sizes)
-    channels = {"in_channels": task.input.size, "out_channels": task.output.size}
-    given = channels | {"dim": task.dim, "positions": row.positions}
-    given |= {key: sizes[key] for key in ("width", "modes", "layers", "head")}
-    if task.rollout is not None:
-        return _forecaster(benchmark, row, task, sizes, given), "none"
-    how = sizes.get("snapshots", "channels")
-    if row.operator == "fno" and how == "space-time":
-        return _named("space-time-fno", given | _space_time(task, sizes)), "channels"
-    if row.operator == "fno" and how == "recurrent":
-        inner = _named("fno", given | {"out_channels": sizes.get("block", 5)})
-        out = task.output.snapshots
-        return {"name": "recurrent", "operator": inner, "snapshots_out": out}, "uniform"
-    return _named(row.operator, given), "channels"
-
-
-def _space_time(task: Task, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "snapshots_in": task.input.snapshots,
-        "snapshots_out": task.output.snapshots,
-        "time_modes": sizes["time_modes"],
-    }
-
-
-def _named(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A specification with those of the given settings that the operator takes."""
-    wanted = inspect.signature(lookup("operator", name).__init__).parameters
-    taken = {key: value for key, value in given.items() if key in wanted}
-    return {"part": "operator", "name": name, **taken}
-
-
-def _forecaster(
-    benchmark: Benchmark, row: Row, task: Task, sizes: dict[str, Any], given: dict[str, Any]
-) -> dict[str, Any]:
-    """An operator that is told the box of each sample, and predicts the change if so wished."""
-    box = task.dim + 1  # lengths and step, as channels
-    seen = task.input.size * (1 + task.dim if row.split else 1)  # slopes as well
-    modes = {"modes": sizes["split_modes"]} if row.split and "split_modes" in sizes else {}
-    inner = _named(row.operator, given | modes | {"in_channels": seen + box})
-    told = {
-        "part": "operator",
-        "name": "conditioned",
-        "operator": inner,
-        "lengths": list(task.input.lengths),
-        "step": task.input.step,
-        "variation": getattr(benchmark.recipe, "variation", 0.1),
-    }
+    boxes_differ = task.rollout is not None
+    variation = getattr(benchmark.recipe, "variation", 0.1) if boxes_differ else None
     if row.split:
-        linear = benchmark.operator["linear"]
-        box_settings = {"lengths": list(task.input.lengths), "step": task.input.step}
-        return {
-            "part": "operator",
-            "name": "split-step",
-            "operator": told,
-            "linear": linear,
-        } | box_settings
-    if not sizes.get("residual", False):
-        return told
-    channels = len(task.input.channels)
-    return {"part": "operator", "name": "residual", "operator": told, "channels": channels}
-
-
-def _group_fno(
-    benchmark: Benchmark, row: Row, task: Task, sizes: dict[str, Any]
-) -> tuple[dict[str, Any], str]:
-    assumed = GROUP_FNOS[row.operator]
-    group = assumed["groups"][task.dim] if assumed else benchmark.equation.point_group
-    spec = {
-        "part": "operator",
-        "name": "group-fno",
-        "dim": task.dim,
-        "in_channels": task.input.size,
-        "out_channels": task.output.size,
-        "width": sizes["width"] if assumed else sizes["group_width"],
-        "modes": sizes["modes"],
-        "group": group,
-        "channels": "scalar" if assumed else task.input.text,
-        "layers": sizes["layers"],
-        "norm": bool(assumed.get("norm", False)),  # it deletes means, which the others need
-    }
-    return spec, group
-
-
-def frame_spec(row: Row, task: Task) -> dict[str, Any] | None:
-    """The frame of a row as a specification; None for a plain operator."""
-    turns = task.group.spatial > task.dim
-    special: dict[str, dict[str, Any]] = {
-        "free": {"name": "turning"} if turns else {"name": "equivariant", "aligned": False},
-        "regression": {"name": "cnn", "retracted": False},
-        "translations": {
-            "name": "partial",
-            "inner": {"part": "frame", "name": "equivariant"},
-            "keep": task.dim,
-        },
-    }
-    return None if row.frame is None else special.get(row.frame, {"name": row.frame})
+        sizes = sizes | {"linear": benchmark.operator["linear"]}
+        sizes["modes"] = sizes.get("split_modes", sizes["modes"])
+    return defaults.operator_spec(row, task, sizes, benchmark.equation.point_group, variation)

@@ -1,95 +1,10 @@
-"""The rows of every table, as data. Each is PACE with some operator, group and frame.
-
-A row says how a model is trained and how its prediction is made. A new one is one entry; its
-operator and frame are names of registered parts.
-"""
+"""The rows of tables: those that any data can have, and those of LPSDA's trajectories."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, listed, row_named
 
-from pacefno.errors import UsageError
-from pacefno.registry import unknown
-
-
-@final
-@dataclass(frozen=True)
-class Row:
-    """One row of a table.
-
-    ``operator`` is "fno", one of the group FNOs below, or any registered operator by its name.
-    ``frame`` is None for a plain operator, else the name of a frame: "free" is the learned frame
-    without an analytic start. Rows with ``trained_as`` share the weights of that row's training.
-    """
-
-    title: str
-    operator: str = "fno"
-    positions: Literal["grid"] | None = "grid"
-    frame: str | None = None
-    moved: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
-    inference: Literal["one-shot", "refined", "oracle"] = "one-shot"
-    trained_as: str | None = None
-    one_seed: bool = False  # a row whose spread over seeds is of no interest
-    history: int | None = None  # snapshots that it sees, and predicts at once (trajectories)
-    windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
-    split: bool = False  # carries the exact linear part of the equation (operator "split-step")
-    listed: bool = True  # False for rows that are trained for ablations only
-
-
-GROUP_FNOS: dict[str, dict[str, Any]] = {
-    # The right group and kinds of channels, and as many parameters as an FNO.
-    "gfno": {},
-    # What the paper seems to have run: scalar channels, the width of the FNO, normalised features.
-    "gfno-literal": {"groups": {1: "z2", 2: "p4"}, "norm": True},
-    # The same layers without a group, as a control.
-    "gfno-plain": {"groups": {1: "z1", 2: "p1"}, "norm": False},
-}
-
-FIELD_ROWS: dict[str, Row] = {
-    "fno": Row("FNO"),
-    "fno-aug": Row("FNO + augmentation", moved=True),
-    "fno-nogrid": Row("FNO without coordinates", positions=None),
-    "fno-nogrid-centred": Row(
-        "FNO without coordinates, mean removed",
-        positions=None,
-        frame="kinematic",
-        trained_as="fno-nogrid",
-    ),
-    "gfno": Row("GFNO, right representation", operator="gfno", positions=None),
-    "gfno-literal": Row(
-        "GFNO, scalar channels, same width", operator="gfno-literal", positions=None, one_seed=True
-    ),
-    "gfno-plain": Row(
-        "GFNO's layers without a group", operator="gfno-plain", positions=None, one_seed=True
-    ),
-    "pace": Row("PACE, one-shot", frame="equivariant", moved=True),
-    "pace-tta": Row(
-        "PACE, refined", frame="equivariant", moved=True, inference="refined", trained_as="pace"
-    ),
-    "pace-oracle": Row(
-        "PACE, true frame", frame="equivariant", moved=True, inference="oracle", trained_as="pace"
-    ),
-    "pace-free": Row(
-        "PACE, learned frame without alignment", frame="free", moved=True, one_seed=True
-    ),
-    "pace-cnn": Row("PACE, the paper's estimator", frame="cnn", moved=True),
-    "pace-analytic": Row("FNO wrapped after training", frame="analytic", trained_as="fno"),
-    "pace-gfno": Row(
-        "GFNO wrapped after training",
-        operator="gfno",
-        positions=None,
-        frame="analytic",
-        trained_as="gfno",
-    ),
-    "pace-regression": Row(
-        "PACE, shifts as plain numbers", frame="regression", moved=True, listed=False
-    ),
-    "pace-translations": Row(
-        "PACE, translations only", frame="translations", moved=True, listed=False
-    ),
-}
+__all__ = ["FIELD_ROWS", "GROUP_FNOS", "TRAJECTORY_ROWS", "Row", "listed", "row_named"]
 
 # No model of trajectories has a channel of coordinates, as in LPSDA.
 TRAJECTORY_ROWS: dict[str, Row] = {
@@ -113,15 +28,3 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         "PACE, 1 frame, exact linear part", positions=None, history=1, frame="analytic", split=True
     ),
 }
-
-
-def listed(rows: Mapping[str, Row]) -> list[str]:
-    """The names of the rows that belong into a table."""
-    return [name for name, row in rows.items() if row.listed]
-
-
-def row_named(rows: Mapping[str, Row], name: str) -> Row:
-    """A row by its name, or an error that lists what there is."""
-    if name not in rows:
-        raise UsageError(unknown("model", name, listed(rows)))
-    return rows[name]

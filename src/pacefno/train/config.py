@@ -43,6 +43,7 @@ class ScheduleSettings(Settings):
 
     epochs: int = Field(100, ge=1)
     passes: int = Field(1, ge=1)  # over the samples in an epoch; a trajectory has many windows
+    most_steps: int | None = Field(None, ge=1)  # in an epoch, where the samples are many
     batch: int = Field(20, ge=1)
     rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
@@ -57,6 +58,9 @@ class ScheduleSettings(Settings):
     moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
     jitter: float = Field(0.0, ge=0, le=1)  # displaces frames in training, as a share of that range
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
+    # By what weights are chosen on trajectories: long predictions, or single windows.
+    validation: Literal["rollout", "windows"] = "rollout"
+    validation_samples: int | None = Field(None, ge=1)  # at most, evenly chosen
     validate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(5, ge=1)
 
@@ -79,6 +83,9 @@ class RunConfig(Settings):
     loss: LossSettings = LossSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    # What the trained model does with a field that does not determine its frame; benchmarks count
+    # it as an error.
+    on_undetermined: Literal["warn", "raise", "ignore"] = "ignore"
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:

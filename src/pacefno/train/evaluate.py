@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,10 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from pacefno.checkpoint import FINAL, CheckpointError
-from pacefno.data.samples import Pairs, Source, Trajectories
+from pacefno.data.samples import (
+    Grid,
+    Pairs,
+    Samples,
+    Source,
+    Trajectories,
+    TrajectorySamples,
+    as_precise,
+    in_batches,
+)
 from pacefno.errors import UsageError
-from pacefno.fields import Field
+from pacefno.fields import Box, Field
 from pacefno.inference import (
+    BATCH,
     Inference,
     predict,
     predict_batches,
@@ -32,12 +45,12 @@ from pacefno.metrics import (
     relative_l2,
     relative_l2_channels,
 )
-from pacefno.pace import PACE
+from pacefno.pace import PACE, Prediction, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
-from pacefno.task import Task
+from pacefno.task import Rollout, Task
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import as_precise, roll_out
+from pacefno.train.objective import ROLLOUT_BATCH, Batch, pairs_of, roll_out, windows
 
 EQUIVARIANCE_SAMPLES = 20
 EQUIVARIANCE_TRAJECTORIES = 64
@@ -155,12 +168,24 @@ def _equivariance(model: PACE, task: Task, field: Tensor, inference: Inference) 
 
 def _errors(key: str, task: Task, prediction: Tensor, target: Tensor) -> Row:
     """The headline error, its spread over samples, and for several channels each one's."""
-    main = relative_l2(prediction, target, per_channel=task.per_channel).double()
-    row: Row = {key: float(main.mean()), f"{key}_std": float(main.std())}
+    return _summary(key, _measured(task, prediction, target))
+
+
+def _measured(task: Task, prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Errors of each sample, by what is added to the key of the headline error."""
+    found = {"": relative_l2(prediction, target, per_channel=task.per_channel).double()}
     if target.shape[1] > 1:
-        row[f"{key}_pooled"] = float(relative_l2(prediction, target).double().mean())
-        each = relative_l2_channels(prediction, target).double().mean(dim=0)
-        row[f"{key}_channels"] = each.tolist()
+        found["_pooled"] = relative_l2(prediction, target).double()
+        found["_channels"] = relative_l2_channels(prediction, target).double()
+    return found
+
+
+def _summary(key: str, found: dict[str, Tensor]) -> Row:
+    """Means over samples, and the spread of the headline error."""
+    row: Row = {key: float(found[""].mean()), f"{key}_std": float(found[""].std())}
+    if "_pooled" in found:
+        row[f"{key}_pooled"] = float(found["_pooled"].mean())
+        row[f"{key}_channels"] = found["_channels"].mean(dim=0).tolist()
     return row
 
 
@@ -203,7 +228,6 @@ def moved_trajectories(task: Task, trajectories: Trajectories, xi: Tensor) -> Tr
     """Whole trajectories moved by one element each, from their first snapshot on."""
     type = task.input.at(range(trajectories.snapshots))
     field = task.group.act(Field(trajectories.values, type, trajectories.box), xi)
-    assert field.box is not None
     return Trajectories(field.values, field.box, trajectories.channels)
 
 
@@ -223,3 +247,218 @@ def _nmse(key: str, errors: Tensor) -> Row:
         f"{key}_frame": float(errors.double().mean()),
         f"{key}_frames": errors.double().mean(dim=0).tolist(),
     }
+
+
+# --- samples of one's own -------------------------------------------------------------------------
+
+EVALUATION_WINDOWS = 8  # of each test trajectory, evenly spaced
+ROLLED_OUT = 50  # snapshots of a test trajectory that are predicted at most
+BEYOND = 3.0  # velocities out of distribution, in multiples of those in training
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How far test samples are moved: magnitudes from low to high, one per coordinate.
+
+    Elements that are exact on a periodic grid only: a rotation becomes the nearest quarter turn,
+    unless ``inexact``.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    seed: int = 0
+    inexact: bool = False
+
+    def elements(self, task: Task, count: int, generator: torch.Generator) -> Tensor:
+        """One element per sample; ``generator`` gives every model the same ones."""
+        xi = task.group.sample(self.low, self.high, count, generator)
+        return xi if self.inexact else task.group.composable(xi)
+
+    def generator(self, task: Task) -> torch.Generator:
+        return generator_for("out of distribution", task.name, self.seed)
+
+
+def default_moves(task: Task, speed: float) -> Moves:
+    """From the range of training to half a period; velocities to three times that range.
+
+    Without a range of training from 0 on, and velocities up to ``speed``.
+    """
+    low = task.train_range or (0.0,) * task.group.size
+    high = [
+        period / 2 if math.isfinite(period) else BEYOND * least or speed
+        for least, period in zip(low, task.group.periods, strict=True)
+    ]
+    return Moves(tuple(map(min, low, high)), tuple(high))
+
+
+def own_batches(
+    task: Task, source: Source, grid: Grid = "id", split: str | None = None
+) -> Iterator[Batch]:
+    """A split of a source, the test one if not said, some samples at a time.
+
+    Pairs, or windows of trajectories.
+    """
+    if task.rollout is not None:
+        whole = _trajectories(source.load(split or "test", grid))
+        yield from windows(whole, task, EVALUATION_WINDOWS)
+        return
+    samples = source.load(split or "test_id", grid)
+    for rows in in_batches(samples, BATCH):
+        few = pairs_of(samples.select(rows))
+        yield Batch(few.input, few.target, task.group.identity(len(few)), few.target)
+
+
+def _trajectories(samples: Samples) -> TrajectorySamples:
+    if not isinstance(samples, TrajectorySamples):
+        raise UsageError("the task is about trajectories, the samples are pairs")
+    return samples
+
+
+@torch.no_grad()
+def score_own(
+    model: PACE,
+    task: Task,
+    source: Source,
+    *,
+    moves: Moves | None = None,
+    inference: Inference = "one-shot",
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> Row:
+    """Errors on held-out samples of one's own, at rest and moved; nothing is read all at once.
+
+    ``id_error`` is that of the test samples as they are, ``ood_error`` that of the same samples
+    moved, and ``ood_error_canonical`` the same without the motion, so that the norm of a boost does
+    not flatter it: compare it with ``id_error`` (on a finer test grid ``id_error_fine``).
+    ``equivariance_error`` is how far a prediction fails to follow its input. ``undetermined`` is
+    the share of samples that do not determine a coordinate of their frame.
+    """
+    found: dict[str, list[Any]] = {}
+
+    def note(key: str, value: Any) -> None:
+        found.setdefault(key, []).append(value)
+
+    weight = real_weight(model, torch.empty(0))
+    fine = _grid(task, source, "ood") != _grid(task, source, "id")
+    generator: torch.Generator | None = None
+    grids: tuple[Grid, ...] = ("id", "ood") if fine else ("id",)
+    for grid in grids:
+        for number, batch in enumerate(own_batches(task, source, grid)):
+            x, y = batch.input.to(weight), batch.target.to(weight)
+            box = None if batch.box is None else batch.box.to(weight.device)
+            made = _quietly(model, x, inference, box)
+            note("id_error_fine" if grid == "ood" else "id_error", _measured(task, made.values, y))
+            on_batch(number)
+            if fine and grid == "id":
+                continue
+            if moves is None:
+                moves = default_moves(task, float(x.std()))
+            generator = moves.generator(task) if generator is None else generator
+            xi = moves.elements(task, len(x), generator).to(weight.device)
+            moved = task.group.act(Field(x, task.input, box), xi)
+            target = task.group.act(Field(y, task.output, box), xi)
+            there = _quietly(model, moved.values, inference, moved.box, xi)
+            note("ood_error", _measured(task, there.values, target.values))
+            back = task.group.inverse(Field(there.values, task.output, moved.box), xi).values
+            note("ood_error_canonical", _measured(task, back, y))
+            note("equivariance_error", relative_l2(back, made.values).double())
+            note("undetermined", (made.frame.quality <= 0).double())
+    assert moves is not None
+    row: Row = {}
+    for key in ("id_error", "id_error_fine", "ood_error", "ood_error_canonical"):
+        if key in found:
+            parts = {name: torch.cat([p[name] for p in found[key]]) for name in found[key][0]}
+            row |= _summary(key, parts)
+    row["equivariance_error"] = float(torch.cat(found["equivariance_error"]).mean())
+    if inference == "oracle":
+        row["equivariance_error"] = None  # the true frame is not a function of the field
+    share = torch.cat(found["undetermined"]).mean(dim=0).tolist()
+    row["undetermined"] = dict(zip(model.group.coordinates, share, strict=True))
+    row["samples"] = sum(len(part) for part in found["undetermined"])
+    row["moved_by"] = {
+        name: [low, high]
+        for name, low, high in zip(task.group.coordinates, moves.low, moves.high, strict=True)
+    }
+    if task.rollout is not None:
+        row |= _own_rollouts(model, task, _trajectories(source.load("test")), moves)
+    row["parameters"] = sum(p.numel() for p in model.parameters())
+    return row
+
+
+@torch.no_grad()
+def undetermined(model: PACE, task: Task, source: Source, split: str) -> dict[str, float]:
+    """The share of samples that do not determine a coordinate of their frame, where there are any.
+
+    PACE does not follow such a sample along that coordinate.
+    """
+    found = []
+    for batch in own_batches(task, source, split=split):
+        x = batch.input.to(real_weight(model, batch.input))
+        found.append(model.frame_of(x, batch.box).quality.cpu() <= 0)
+    shares = torch.cat(found).double().mean(dim=0).tolist()
+    return {
+        name: share for name, share in zip(model.group.coordinates, shares, strict=True) if share
+    }
+
+
+def _grid(task: Task, source: Source, grid: Grid) -> tuple[int, ...]:
+    return source.load("test" if task.rollout is not None else "test_id", grid).grid
+
+
+def _quietly(
+    model: PACE, x: Tensor, inference: Inference, box: Box | None, true: Tensor | None = None
+) -> Prediction:
+    """A prediction without warnings on frames: they are counted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndeterminedFrameWarning)
+        return predict(model, x, inference, true=true, box=box)
+
+
+def _own_rollouts(model: PACE, task: Task, samples: TrajectorySamples, moves: Moves) -> Row:
+    """Relative errors of long predictions by snapshot, at rest and moved (in the canonical frame).
+
+    A sample whose prediction stops being finite counts as infinite from there on.
+    """
+    assert task.rollout is not None
+    history, first = task.input.snapshots, task.rollout.first
+    count = history + min(samples.snapshots - first, ROLLED_OUT)
+    generator = moves.generator(task)
+    rest, moved = [], []
+    task = task.model_copy(update={"rollout": Rollout(first=history)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndeterminedFrameWarning)
+        for rows in in_batches(samples, ROLLOUT_BATCH, count):
+            few = samples.cut(rows, first - history, count)
+            few = as_precise(few, real_weight(model, few.values).dtype)
+            prediction, truth = roll_out(model, task, few)
+            rest.append(by_snapshot(prediction, truth, few.channels))
+            xi = moves.elements(task, len(few), generator)
+            away = moved_trajectories(task, few, xi)
+            back = pulled_back(task, away, xi, roll_out(model, task, away)[0])
+            moved.append(by_snapshot(back, truth, few.channels))
+    return {
+        "rollout_error": torch.cat(rest).mean(dim=0).tolist(),
+        "rollout_error_moved": torch.cat(moved).mean(dim=0).tolist(),
+    }
+
+
+def by_snapshot(prediction: Tensor, truth: Tensor, channels: int) -> Tensor:
+    """The relative error of each snapshot ``(B, S)``, its channels pooled; infinite, never NaN."""
+    shape = len(truth), -1, channels, *truth.shape[2:]
+    each, wanted = (part.reshape(shape).flatten(0, 1) for part in (prediction, truth))
+    error = relative_l2(each, wanted).double().reshape(len(truth), -1)
+    return error.nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+def finite(row: Any, name: str = "") -> tuple[Any, list[str]]:
+    """Results as strict JSON can hold them: None for what is not finite, and the names of those."""
+    if isinstance(row, dict):
+        parts = {k: finite(v, f"{name}.{k}" if name else str(k)) for k, v in row.items()}
+        return {k: v for k, (v, _) in parts.items()}, [
+            n for _, names in parts.values() for n in names
+        ]
+    if isinstance(row, list):
+        items = [finite(item, name) for item in row]
+        return [v for v, _ in items], sorted({n for _, names in items for n in names})
+    if isinstance(row, float) and not math.isfinite(row):
+        return None, [name]
+    return row, []

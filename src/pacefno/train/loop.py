@@ -7,9 +7,11 @@ import math
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,7 +35,7 @@ from pacefno.data.samples import Source
 from pacefno.errors import UsageError
 from pacefno.files import lock_folder, remove_stale_temporaries, write_text
 from pacefno.inference import describe_model, weights_of
-from pacefno.pace import PACE
+from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.train.config import RunConfig, changed_settings
 from pacefno.train.objective import (
     Batch,
@@ -42,6 +44,7 @@ from pacefno.train.objective import (
     PredictionAndFrame,
     TrainingData,
     build_model,
+    check_memory,
     dtype_of,
     make_data,
 )
@@ -119,9 +122,11 @@ def train(
         fabric.launch()
     be_deterministic()
     data = make_data(config, source)
+    if initial is None:
+        check_memory(config)  # before all samples are read for their statistics
     model = build_model(config, data.scales()) if initial is None else initial
     model = model.double() if dtype_of(config) == torch.float64 else model.float()
-    with _locked(fabric, run), _stop_on_signals(callbacks) as guarded:
+    with _locked(fabric, run), _stop_on_signals(callbacks) as guarded, _memory_named(config):
         if not resume and (is_finished(run) or newest(run)[0] is not None):
             raise RunExistsError(
                 f"{run} already holds a training: add --resume to go on with it, or name another "
@@ -206,6 +211,22 @@ def _locked(fabric: Fabric, run: Path) -> Iterator[None]:
     with lock_folder(run):
         remove_stale_temporaries(run)  # what a killed process left half written
         yield
+
+
+@contextmanager
+def _memory_named(config: RunConfig) -> Iterator[None]:
+    """Too little memory is something that a user can mend: say how."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and (
+            "allocate memory" not in str(error)
+        ):
+            raise
+        raise UsageError(
+            f"a batch of {config.schedule.batch} does not fit into memory: choose a smaller "
+            f"schedule.batch, operator.width or operator.modes ({str(error).splitlines()[0][:200]})"
+        ) from error
 
 
 @contextmanager
@@ -351,7 +372,7 @@ class Trainer:
         totals: dict[str, float] = {}
         rate, used = 0.0, 0
         place = Place(self.fabric.global_rank, self.fabric.world_size, self.fabric.device)
-        for batch in self.data.batches(epoch, place):
+        for batch in islice(self.data.batches(epoch, place), steps):
             rate = learning_rate(schedule, self.progress.step, steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
@@ -410,7 +431,9 @@ class Trainer:
     @torch.no_grad()
     def _validate(self) -> float:
         self.module.eval()
-        return self.data.validate(self.module, self.fabric.device)
+        with warnings.catch_warnings():  # what no frame is found for is counted after the training
+            warnings.simplefilter("ignore", UndeterminedFrameWarning)
+            return self.data.validate(self.module, self.fabric.device)
 
     def _keep_best(self, error: float) -> None:
         if error < self.progress.best_error:  # False for NaN, which must never become the best

@@ -6,6 +6,7 @@ have drawn.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,17 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from pacefno.data.samples import Pairs, Source, Trajectories, channel_statistics
+from pacefno.data.samples import (
+    Pairs,
+    Samples,
+    Source,
+    Trajectories,
+    TrajectorySamples,
+    channel_statistics,
+    evenly,
+    in_batches,
+    precise,
+)
 from pacefno.errors import UsageError
 from pacefno.fields import Box, Field
 from pacefno.grid import coarsen
@@ -32,7 +43,10 @@ from pacefno.train.config import RunConfig
 from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight
 
 VALIDATION_BATCH = 50
+VALIDATION_WINDOWS = 8  # of each trajectory, evenly spaced
 ROLLOUT_BATCH = 64  # trajectories that are predicted at once
+STATISTICS_SAMPLES = 512  # of those in a file, evenly chosen, that tell mean and deviation
+STATISTICS_SNAPSHOTS = 16  # of each of these, where they are trajectories
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
 
@@ -65,7 +79,27 @@ def build_model(config: RunConfig, scales: tuple[Scale, Scale] | None = None) ->
             input=task.input,
             output=task.output,
             frame=frame,
-            on_undetermined="ignore",  # benchmarks count what a frame cannot find as an error
+            on_undetermined=config.on_undetermined,
+        )
+
+
+def check_memory(config: RunConfig) -> None:
+    """Refuse an operator whose weights the machine cannot hold, before it tries to.
+
+    In training each weight comes with its gradient and the optimiser's two moments.
+    """
+    try:
+        with torch.device("meta"), _chosen("operator", config.operator):
+            planned = build({"part": "operator", **config.operator})
+    except (RuntimeError, NotImplementedError):  # it looks at values, so it cannot be planned
+        return
+    needed = 4 * sum(p.numel() * p.element_size() for p in planned.parameters())
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if os.name == "posix" else 0
+    if there and needed > there:
+        raise UsageError(
+            f"operator {config.operator['name']!r}: its weights, their gradients and the "
+            f"optimiser's moments need {needed / 2**30:.0f} GB, this machine has "
+            f"{there / 2**30:.0f} GB: choose a smaller operator.width or operator.modes"
         )
 
 
@@ -149,7 +183,8 @@ class TrainingData(ABC):
     def steps(self) -> int:
         """Updates in an epoch: whole batches only, the rest of a shuffled pass is left out."""
         schedule = self.config.schedule
-        return schedule.passes * (self.samples // schedule.batch)
+        steps = schedule.passes * (self.samples // schedule.batch)
+        return steps if schedule.most_steps is None else min(steps, schedule.most_steps)
 
     def check(self) -> None:
         """Refuse a schedule that these samples do not allow."""
@@ -178,20 +213,29 @@ class TrainingData(ABC):
 class PairData(TrainingData):
     """Pairs of input and target (Algorithm 1); moved samples are moved anew in every epoch."""
 
-    def __init__(self, config: RunConfig, train: Pairs, validation: Pairs) -> None:
+    def __init__(self, config: RunConfig, train: Samples, validation: Samples) -> None:
         self.config = config
         self.train, self.validation = train, validation
-        self.samples, self.grid = len(train), tuple(train.input.shape[2:])
+        self.samples, self.grid = len(train), train.grid
 
     def scales(self) -> tuple[Scale, Scale] | None:
         if self.config.scaling == "none":
             return None
-        return channel_statistics(self.train.input), channel_statistics(self.train.target)
+        if isinstance(self.train, Pairs):
+            return channel_statistics(self.train.input), channel_statistics(self.train.target)
+        mean, std = channel_statistics(self._some)
+        size = self.config.task.input.size
+        return (mean[:size], std[:size]), (mean[size:], std[size:])
+
+    def _some(self) -> Iterator[Tensor]:
+        """Training samples for statistics, target after input ``(C + C', *grid)``, one by one."""
+        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+            few = pairs_of(self.train.select(row))
+            yield torch.cat([few.input[0], few.target[0]])
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule, group = self.config.schedule, self.config.task.group
         stride = grid_stride(schedule, epoch)
-        inputs, targets = coarsen(self.train.input, stride), coarsen(self.train.target, stride)
         generator = generator_for("epoch", self.config.seed, epoch)
         low, high = [0.0] * group.size, self.config.task.train_range or [0.0] * group.size
         for _ in range(schedule.passes):
@@ -201,7 +245,8 @@ class PairData(TrainingData):
                 own = place.share(schedule.batch)
                 rows = slice(start + own.start, start + own.stop)
                 jitter = self.jitter(schedule.batch, generator)
-                x, y = (part[order[rows]].to(place.device) for part in (inputs, targets))
+                few = pairs_of(self.train.select(order[rows])).to(place.device)
+                x, y = coarsen(few.input, stride), coarsen(few.target, stride)
                 xi = elements[rows].to(place.device)
                 batch = self._moved(x, y, xi) if schedule.moved else self._still(x, y, xi)
                 yield with_jitter(batch, None if jitter is None else jitter[own].to(place.device))
@@ -223,8 +268,9 @@ class PairData(TrainingData):
         """Mean relative error on the validation samples as they are, on the full training grid."""
         errors = []
         per_channel = self.config.task.per_channel
-        for start in range(0, len(self.validation), VALIDATION_BATCH):
-            few = self.validation.select(slice(start, start + VALIDATION_BATCH))
+        among = self.config.schedule.validation_samples
+        for rows in in_batches(self.validation, VALIDATION_BATCH, among=among):
+            few = pairs_of(self.validation.select(rows))
             prediction = model(few.input.to(device))
             errors.append(relative_l2(prediction, few.target.to(device), per_channel=per_channel))
         return float(torch.cat(errors).double().mean())
@@ -241,20 +287,31 @@ def with_jitter(batch: Batch, jitter: Tensor | None) -> Batch:
 class WindowData(TrainingData):
     """Windows of trajectories: the first snapshots are given, the rest is the target."""
 
-    def __init__(self, config: RunConfig, train: Trajectories, validation: Trajectories) -> None:
+    def __init__(
+        self, config: RunConfig, train: TrajectorySamples, validation: TrajectorySamples
+    ) -> None:
         self.config = config
         self.train, self.validation = train, validation
-        self.samples, self.grid = len(train), tuple(train.values.shape[2:])
+        self.samples, self.grid = len(train), train.grid
 
     def scales(self) -> tuple[Scale, Scale] | None:
+        """The statistics of each channel over all snapshots, the same for each of them."""
         if self.config.scaling == "none":
             return None
-        mean, std = channel_statistics(self.train.values.flatten(0, 1)[:, None])
+        mean, std = channel_statistics(self._snapshots)
         task = self.config.task
         first, second = (
-            (mean.repeat(type.size), std.repeat(type.size)) for type in (task.input, task.output)
+            (mean.repeat(type.snapshots), std.repeat(type.snapshots))
+            for type in (task.input, task.output)
         )
         return first, second
+
+    def _snapshots(self) -> Iterator[Tensor]:
+        """Training snapshots ``(C, *grid)`` for statistics, one read at a time."""
+        starts = evenly(self.train.snapshots, STATISTICS_SNAPSHOTS).tolist()
+        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+            for start in starts:
+                yield self.train.cut(row, start, 1).values[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule = self.config.schedule
@@ -272,26 +329,44 @@ class WindowData(TrainingData):
         uniform on the circle."""
         task, schedule = self.config.task, self.config.schedule
         history, future = task.input.snapshots, task.output.snapshots
-        trajectories = self.train.select(chosen)
         starts = window_starts(
-            trajectories, history, future, generator, anywhere=schedule.windows == "anywhere"
+            len(chosen),
+            self.train.snapshots,
+            history,
+            future,
+            generator,
+            anywhere=schedule.windows == "anywhere",
         )
-        window = trajectories.window(starts, history + future)
         whole = task.input.at(task.input.times + task.output.times)
+        window = self.train.cut(chosen, starts, whole.snapshots)
         field = Field(coarsen(window.values, stride), whole, window.box)
         xi = task.group.identity(len(chosen))
+        split = task.input.size
+        # Trajectories in boxes of their own are LPSDA's: their errors are relative to what varies.
+        unmoved = field.values[:, split:] if field.box is None else None
         if schedule.moved:
             low = [0.0] * task.group.size
             xi = task.group.sample(low, task.train_range, len(chosen), generator)
             field = task.group.act(field, xi)
-        split = task.input.size
-        return Batch(field.values[:, :split], field.values[:, split:], xi, box=field.box)
+        return Batch(field.values[:, :split], field.values[:, split:], xi, unmoved, field.box)
 
     @torch.no_grad()
     def validate(self, model: nn.Module, device: torch.device) -> float:
-        """The mean NMSE of rollouts, summed over their snapshots."""
-        predictions, truth = roll_out(inner_model(model), self.config.task, self.validation)
-        return float(nmse(predictions, truth).sum(dim=1).double().mean())
+        """The mean error on the validation trajectories: of rollouts, or of single windows.
+
+        Of rollouts it is the NMSE, summed over their snapshots; of windows the relative error.
+        """
+        found, task = inner_model(model), self.config.task
+        if self.config.schedule.validation == "rollout":
+            errors = [nmse(*made).sum(dim=1) for made in rollouts(found, task, self.validation)]
+            return float(torch.cat(errors).double().mean())
+        errors = []
+        among = self.config.schedule.validation_samples
+        for few in windows(self.validation, task, VALIDATION_WINDOWS, among):
+            x, y = few.input.to(device), few.target.to(device)
+            box = None if few.box is None else few.box.to(device)
+            errors.append(relative_l2(found(x, box=box), y, per_channel=task.per_channel))
+        return float(torch.cat(errors).double().mean())
 
 
 def on_device(batch: Batch, place: Place) -> Batch:
@@ -312,66 +387,99 @@ def on_device(batch: Batch, place: Place) -> Batch:
 
 
 def window_starts(
-    trajectories: Trajectories,
+    count: int,
+    snapshots: int,
     history: int,
     future: int,
     generator: torch.Generator,
     *,
     anywhere: bool,
 ) -> Tensor:
-    """Where windows begin, ``(N,)``: anywhere, or only where a test block would (LPSDA)."""
+    """Where windows begin, ``(count,)``: anywhere, or only where a test block would (LPSDA)."""
     first, step = (0, 1) if anywhere else (history, history)
-    choices = torch.tensor(range(first, trajectories.snapshots - history - future + 1, step))
+    choices = torch.tensor(range(first, snapshots - history - future + 1, step))
     if not len(choices):
         raise UsageError(
             f"no window of {history} + {future} snapshots that begins at {first} or later fits "
-            "into "
-            f"{trajectories.snapshots} snapshots"
+            f"into {snapshots} snapshots"
         )
-    return choices[torch.randint(len(choices), (len(trajectories),), generator=generator)]
+    return choices[torch.randint(len(choices), (count,), generator=generator)]
+
+
+def windows(
+    samples: TrajectorySamples, task: Task, each: int, among: int | None = None
+) -> Iterator[Batch]:
+    """Windows of trajectories as they are, at most ``each`` of one trajectory, evenly spaced.
+
+    With ``among`` of at most so many trajectories.
+    """
+    split, count = task.input.size, task.input.snapshots + task.output.snapshots
+    last = samples.snapshots - count
+    if last < 0:
+        raise UsageError(
+            f"a window of {task.input.snapshots} + {task.output.snapshots} snapshots does not fit "
+            f"into {samples.snapshots} snapshots"
+        )
+    for start in evenly(last + 1, each).tolist():
+        for rows in in_batches(samples, VALIDATION_BATCH, count, among):
+            few = samples.cut(rows, start, count)
+            x, y = few.values.tensor_split([split], dim=1)
+            yield Batch(x, y, task.group.identity(len(x)), y, few.box)
 
 
 @torch.no_grad()
-def roll_out(model: PACE, task: Task, trajectories: Trajectories) -> tuple[Tensor, Tensor]:
-    """Predictions of all snapshots from ``task.rollout.first`` on, and the truth, on the CPU."""
+def rollouts(
+    model: PACE, task: Task, trajectories: TrajectorySamples, most: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Predictions of all snapshots from ``task.rollout.first`` on, and the truth, on the CPU.
+
+    A few trajectories at a time, and at most so many snapshots of each; :func:`roll_out` is all of
+    them together.
+    """
     if task.rollout is None:
         raise UsageError("this task has no rollout: it predicts pairs")
-    weight = real_weight(model, trajectories.values)
     history, first = task.input.snapshots, task.rollout.first
     ahead = trajectories.snapshots - first
+    ahead = ahead if most is None else min(ahead, most)
     steps = -(-ahead // task.output.snapshots)
-    found = []
-    for start in range(0, len(trajectories), ROLLOUT_BATCH):
-        few = trajectories.select(slice(start, start + ROLLOUT_BATCH)).to(weight.device)
-        seen = few.window(first - history, history)
+    for rows in in_batches(trajectories, ROLLOUT_BATCH, history + ahead):
+        few = trajectories.cut(rows, first - history, history + ahead)
+        weight = real_weight(model, few.values)
+        seen = few.to(weight.device).window(0, history)
         made = model.rollout(seen.values.to(weight.dtype), steps, box=seen.box).flatten(1, 2)
-        found.append(made[:, : ahead * few.channels].cpu())
-    return torch.cat(found), trajectories.window(first, ahead).values
+        truth = few.window(history, ahead).values
+        yield made[:, : ahead * few.channels].cpu(), truth.to(weight.dtype)
+
+
+def roll_out(model: PACE, task: Task, trajectories: TrajectorySamples) -> tuple[Tensor, Tensor]:
+    """Predictions of all snapshots from ``task.rollout.first`` on, and the truth, on the CPU."""
+    found = list(rollouts(model, task, trajectories))
+    return torch.cat([made for made, _ in found]), torch.cat([truth for _, truth in found])
 
 
 def make_data(config: RunConfig, source: Source) -> TrainingData:
     """The training and validation samples of a source, in the form that the task needs."""
-    train, validation = source.load("train"), source.load("validation")
     dtype, rolled = dtype_of(config), config.task.rollout is not None
-    if isinstance(train, Trajectories) and isinstance(validation, Trajectories) and rolled:
-        return WindowData(config, as_precise(train, dtype), as_precise(validation, dtype))
-    if not (isinstance(train, Pairs) and isinstance(validation, Pairs)) or rolled:
-        wanted, got = "trajectories" if rolled else "pairs", type(train).__name__
+    train, validation = (precise(source.load(split), dtype) for split in ("train", "validation"))
+    if rolled and isinstance(train, TrajectorySamples):
+        assert isinstance(validation, TrajectorySamples)
+        return WindowData(config, train, validation)
+    if rolled or isinstance(train, TrajectorySamples):
+        wanted, got = ("trajectories", "pairs") if rolled else ("pairs", "trajectories")
         raise UsageError(f"the task {config.task.name!r} is about {wanted}, the samples are {got}")
-    first, second = (
-        Pairs(pairs.input.to(dtype), pairs.target.to(dtype)) for pairs in (train, validation)
-    )
-    return PairData(config, first, second)
+    return PairData(config, train, validation)
+
+
+def pairs_of(samples: Pairs | Trajectories) -> Pairs:
+    """Samples that were asked for as pairs; an error for trajectories."""
+    if isinstance(samples, Trajectories):
+        raise UsageError("the task is about pairs, the samples are trajectories")
+    return samples
 
 
 def dtype_of(config: RunConfig) -> torch.dtype:
     """The precision of weights and samples; "bf16-mixed" lowers it inside the operator alone."""
     return torch.float64 if config.precision == "64-true" else torch.float32
-
-
-def as_precise(trajectories: Trajectories, dtype: torch.dtype) -> Trajectories:
-    """The values in another precision; boxes stay as precise as they were stored."""
-    return Trajectories(trajectories.values.to(dtype), trajectories.box, trajectories.channels)
 
 
 # --- the loss -------------------------------------------------------------------------------------

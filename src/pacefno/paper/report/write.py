@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pacefno.data import DatasetError, PairDataset, Trajectories, folder_of, open_dataset
-from pacefno.data.samples import Source
+from pacefno.data.samples import Source, as_precise
 from pacefno.files import write_text
 from pacefno.paper.bench import DATA_SEED
 from pacefno.paper.benchmarks import Benchmark
@@ -23,7 +23,7 @@ from pacefno.paper.report.runs import (
 from pacefno.paper.report.tables import latex_table, markdown_table
 from pacefno.paper.style import Drawing, save
 from pacefno.train.evaluate import moved_trajectories, ood_elements
-from pacefno.train.objective import as_precise, roll_out
+from pacefno.train.objective import roll_out
 
 PAGE = "report.html"
 ROLLED_OUT = ("fno-aug", "pace-20", "pace-1")  # rows of which a rollout is shown
@@ -134,6 +134,7 @@ def draw_rollouts(
         rollouts[name] = prediction[0]
     if not rollouts:
         return [], []
+    assert moved.box is not None
     length, step = float(moved.box.lengths[0, 0]), float(moved.box.step[0])
     span = step * len(truth[0])
     return [fields.draw_rollouts(benchmark, truth[0], rollouts, length, span)], list(rollouts)

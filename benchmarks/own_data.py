@@ -1,0 +1,86 @@
+"""Use the package as someone with a file would: inspect, train, evaluate, roll out, predict.
+
+Decaying two-dimensional turbulence as velocity (u, v) in a box of length 2 pi, a snapshot every 0.1
+time units, made by the solver in foreign_operators.py, which is not ours. Everything after the file
+is a command of ``pacefno``, run in a process of its own.
+
+    python benchmarks/own_data.py --output results/own_data.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foreign_operators import LENGTH, POINTS, initial_vorticity, solve, velocity
+
+STEP = 0.1
+
+
+def turbulence(count: int, snapshots: int, seed: int) -> np.ndarray:
+    """Velocities ``(N, T, 2, x, y)`` of flows at rest on the whole, in float32."""
+    w, still = initial_vorticity(count, np.random.default_rng(seed)), np.zeros((count, 2))
+    found = [velocity(w, still)]
+    for _ in range(snapshots - 1):
+        w = solve(w, still, STEP, 10)
+        found.append(velocity(w, still))
+    return np.stack(found, axis=1).astype(np.float32)
+
+
+def write(path: Path, values: np.ndarray) -> None:
+    """One array and its coordinates, in .npz or HDF5."""
+    x = np.arange(POINTS) * LENGTH / POINTS
+    arrays = {"velocity": values, "t": np.arange(values.shape[1]) * STEP, "x": x, "y": x}
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+        return
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+
+
+def pacefno(*words: object, folder: Path) -> tuple[str, float]:
+    """What a command prints, and how long it takes."""
+    command = [sys.executable, "-m", "pacefno.cli", *map(str, words)]
+    print("$ pacefno", *words, flush=True)
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    print(done.stdout, flush=True)
+    return done.stdout, round(time.monotonic() - began, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("runs/own_data"), help="to work in")
+    parser.add_argument("--samples", type=int, default=40, help="trajectories")
+    parser.add_argument("--snapshots", type=int, default=21, help="of each")
+    parser.add_argument("--preset", default="quick")
+    parser.add_argument("--models", default="fno,fno-aug,pace")
+    parser.add_argument("--format", default="h5", choices=("h5", "npz"))
+    parser.add_argument("--output", type=Path, help="write the numbers here as JSON")
+    options = parser.parse_args()
+    folder, data = options.folder, f"turbulence.{options.format}"
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    write(folder / data, turbulence(options.samples, options.snapshots, seed=1))
+    seconds: dict[str, float] = {"solve": round(time.monotonic() - began, 1)}
+    rows: list[dict[str, Any]] = []
+    _, seconds["inspect"] = pacefno("inspect", data, folder=folder)
+    if options.output:
+        settings = {"samples": options.samples, "snapshots": options.snapshots, "step": STEP}
+        settings |= {"preset": options.preset, "points": POINTS, "format": options.format}
+        document = {"study": "own_data", "settings": settings, "seconds": seconds, "rows": rows}
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

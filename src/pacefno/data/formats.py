@@ -1,0 +1,576 @@
+"""Other people's files, opened lazily: shapes and attributes first, values when they are asked for.
+
+A format is one small class and one line in the registry, ``@register("format", NAME)``. It turns a
+file into :class:`Contents`: arrays by name, with the roles of their axes where the file says them.
+These files come from strangers. Nothing in them is unpickled but plain tensors, no link out of them
+is followed, and no array is read that declares far more than the file holds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pacefno.data.store import DatasetError
+from pacefno.errors import UsageError
+from pacefno.fields import AXES
+from pacefno.registry import build, register, registered
+
+Array: TypeAlias = npt.NDArray[Any]
+Index: TypeAlias = tuple[int | slice, ...]
+
+SAMPLE, TIME, CHANNEL = "sample", "time", "channel"
+ROLES = (SAMPLE, TIME, CHANNEL, *AXES)
+WORDS = {  # what others call the axes
+    SAMPLE: "sample samples n batch trajectory trajectories traj realization realisation ensemble "
+    "member run simulation case",
+    TIME: "time t step snapshot",
+    CHANNEL: "channel channels c component field variable",
+    "x": "x lon longitude",
+    "y": "y lat latitude",
+    "z": "z lev level",
+}
+ROLE_OF = {word: role for role, words in WORDS.items() for word in words.split()}
+COORDINATES = ("{}", "{}-coordinate", "{}_coordinate", "grid/{}", "dimensions/{}")
+MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far below
+MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
+MAX_DEPTH = 4  # of groups within groups that are looked into
+UNREADABLE = (
+    OSError, ValueError, RuntimeError, EOFError, MemoryError, KeyError, OverflowError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in a file: all that is known before a value of it is read."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fetch: Callable[[Index], Any]  # the values at an index of whole numbers and slices
+    stored: int | None = None  # bytes in the file, where it says
+    axes: tuple[str, ...] = ()  # the role of each axis, where the file says it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def check(self, kinds: str = "fiu") -> StoredArray:
+        """Refuse what is not made of real numbers, or declares far more than the file holds."""
+        check_real(self.path, self.name, self.dtype, kinds)
+        if self.stored is not None:
+            _check_expansion(self.path, self.name, self.nbytes, self.stored)
+        return self
+
+    def values(self, index: Index = ()) -> Array:
+        """The values at an index of whole numbers and slices, in the byte order of this machine."""
+        self.check()
+        with _readable(self.path):
+            found = np.asarray(self.fetch(index))
+        return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+@final
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds; values stay in it until they are read."""
+
+    path: Path
+    layout: str  # how the file is organised, in words
+    arrays: Mapping[str, StoredArray]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    periodic: Mapping[str, bool] = field(default_factory=dict)  # by axis, where the file says it
+    notes: tuple[str, ...] = ()  # what was left out or handled, for people
+    nameless: bool = False  # the format has one array without a name
+
+    def array(self, name: str) -> StoredArray:
+        """An array by its name."""
+        if name not in self.arrays:
+            raise DatasetError(
+                self.path, f"holds {sorted(self.arrays)}, no {name!r}: name one of these"
+            )
+        return self.arrays[name]
+
+    def coordinate(self, axis: str) -> Array | None:
+        """The points of an axis (x, y, z, time) in float64; None where the file has none.
+
+        Times may stand once per sample if all samples have the same.
+        """
+        for word in WORDS[axis].split():
+            for pattern in COORDINATES:
+                found = self.arrays.get(pattern.format(word))
+                if found is None or found.dtype.kind not in "fiu" or 0 in found.shape:
+                    continue
+                if len(found.shape) == 1 and found.shape[0] <= MAX_COORDINATES:
+                    return found.values().astype(np.float64)
+                if len(found.shape) == 2 and axis == TIME and found.nbytes <= MAX_COORDINATES:
+                    rows = found.values().astype(np.float64)
+                    if np.allclose(np.diff(rows), np.diff(rows[:1]), rtol=1e-4):
+                        return np.asarray(rows[0])
+        return None
+
+
+class FileFormat(ABC):
+    """How one kind of file is opened; register it, ``@register("format", NAME)``."""
+
+    suffixes: tuple[str, ...]
+
+    @abstractmethod
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a path, of which these are the first bytes, is of this kind whatever its name."""
+
+    @abstractmethod
+    def open(self, path: Path) -> Contents:
+        """What the file holds, without reading values."""
+
+
+def open_file(path: Path, name: str = "") -> Contents:
+    """Open a file in the format of this name, or in the one that its ending and its bytes show."""
+    if not path.exists():
+        raise DatasetError(path, "there is no such file: check the path")
+    known: dict[str, FileFormat] = {n: build({"part": "format", "name": n}) for n in FORMATS}
+    by_ending = [n for n, kind in known.items() if path.suffix.lower() in kind.suffixes]
+    chosen = name or (by_ending[0] if by_ending else "")
+    kind: FileFormat | None = build({"part": "format", "name": chosen}) if chosen else None
+    head = b"" if path.is_dir() else _head(path)
+    if kind is None or not kind.recognises(path, head):
+        found = [n for n, other in known.items() if other.recognises(path, head)]
+        if found:
+            suffix = known[found[0]].suffixes[0]
+            what = f"looks like {found[0]} inside, not {chosen}" if chosen else f"is {found[0]}"
+            todo = f"name it {path.stem}{suffix}, or say format = {found[0]!r}"
+            raise DatasetError(path, f"{what}: {todo}")
+        if kind is None:
+            endings = ", ".join(s for other in known.values() for s in other.suffixes)
+            raise DatasetError(path, f"expected a file with an ending out of {endings}")
+        what = path.suffix or chosen
+        raise DatasetError(path, f"is truncated or no {what} file: write or copy it again")
+    with _readable(path):
+        return kind.open(path)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(16)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever a library finds wrong with a file is one sentence."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except UNREADABLE as error:
+        reason = f"is truncated or no {path.suffix} file ({error})"
+        raise DatasetError(path, f"{reason}: write or copy it again") from error
+
+
+def check_real(path: Path, name: str, dtype: np.dtype[Any], kinds: str = "fiu") -> None:
+    """Refuse numbers that are no real ones; the sentence says what to do with them."""
+    if dtype.kind in kinds and dtype.itemsize <= 8:
+        return
+    wanted = "float16, float32 or float64" if kinds == "f" else "real numbers"
+    todo = {
+        "c": "store real and imaginary part as two channels",
+        "O": "Python objects are never opened; store plain numbers",
+    }.get(dtype.kind, "convert it")
+    raise DatasetError(path, f"{name!r}: expected {wanted}, got {dtype}: {todo}")
+
+
+def _check_expansion(path: Path, key: str, declared: int, stored: int) -> None:
+    if declared > MAX_EXPANSION * (stored + 1024):
+        reason = f"{key!r} declares {declared} bytes and stores {stored}"
+        raise DatasetError(path, f"{reason}: refused as a decompression bomb; store plain values")
+
+
+# --- numpy ----------------------------------------------------------------------------------------
+
+
+def _npy_header(path: Path, name: str, stream: Any, size: int) -> tuple[Any, bool, Any, int]:
+    """Shape, whether in Fortran's order, type and place of the values; ``size`` bytes in all."""
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise DatasetError(path, f"{name!r} has columns of a table: store plain numbers")
+    shape, fortran, dtype = readers[version](stream)
+    start = stream.tell()
+    declared = math.prod(shape) * dtype.itemsize
+    if declared != size - start and not dtype.hasobject:
+        reason = f"{name!r} declares {declared} bytes and the file holds {size - start}"
+        raise DatasetError(path, f"is truncated or no {path.suffix} file: {reason}; copy it again")
+    return shape, fortran, dtype, start
+
+
+def _mapped(path: Path, header: tuple[Any, bool, Any, int], offset: int = 0) -> Array:
+    shape, fortran, dtype, start = header
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    order: Any = "F" if fortran else "C"
+    return np.memmap(path, dtype, "r", offset + start, shape, order)
+
+
+@register("format", "npy")
+class Npy(FileFormat):
+    """One array of numpy's, mapped into memory."""
+
+    suffixes = (".npy",)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        return head.startswith(b"\x93NUMPY")
+
+    def open(self, path: Path) -> Contents:
+        with path.open("rb") as file:
+            header = _npy_header(path, "values", file, path.stat().st_size)
+        shape, _, dtype, _ = header
+        array = StoredArray(path, "values", shape, dtype, lambda i: _mapped(path, header)[i])
+        return Contents(path, "one array", {"values": array}, nameless=True)
+
+
+@register("format", "npz")
+class Npz(FileFormat):
+    """Arrays by name. What is stored plain is mapped into memory, the rest read once when used."""
+
+    suffixes = (".npz",)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        names = _members(path) if head.startswith(b"PK") else []
+        return any(name.endswith(".npy") for name in names)
+
+    def open(self, path: Path) -> Contents:
+        arrays = {}
+        with zipfile.ZipFile(path) as file:
+            for member in file.infolist():
+                _check_expansion(path, member.filename, member.file_size, member.compress_size)
+                if member.filename.endswith(".npy"):
+                    name = member.filename.removesuffix(".npy")
+                    arrays[name] = self._array(path, file, member, name)
+        return Contents(path, "arrays by name", arrays)
+
+    def _array(
+        self, path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo, name: str
+    ) -> StoredArray:
+        with file.open(member) as stream:
+            header = _npy_header(path, name, stream, member.file_size)
+        whole: list[Array] = []  # a compressed array, once it was read
+
+        def fetch(index: Index) -> Any:
+            if not whole and member.compress_type == zipfile.ZIP_STORED:
+                whole.append(_mapped(path, header, _place_of(path, member)))
+            elif not whole:
+                with np.load(path, allow_pickle=False) as opened:
+                    whole.append(opened[name])
+            return whole[0][index]
+
+        return StoredArray(path, name, header[0], header[2], fetch)
+
+
+def _members(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return []
+
+
+def _place_of(path: Path, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: after its header, whose length its last fields say."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset + 26)
+        lengths = file.read(4)
+    name, extra = (int.from_bytes(part, "little") for part in (lengths[:2], lengths[2:]))
+    return member.header_offset + 30 + name + extra
+
+
+# --- torch ----------------------------------------------------------------------------------------
+
+
+@register("format", "pt")
+class Tensors(FileFormat):
+    """A tensor or a dict of tensors, as neuraloperator stores pairs x and y; nothing else is built.
+
+    The tensors stay in the file until they are read.
+    """
+
+    suffixes = (".pt", ".pth")
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        names = _members(path) if head.startswith(b"PK") else []
+        return any(name.endswith("/data.pkl") for name in names)
+
+    def open(self, path: Path) -> Contents:
+        try:
+            found = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        except Exception as error:
+            if type(error).__name__ == "UnpicklingError":
+                todo = "save a dict of tensors, torch.save({'x': x, 'y': y}, path)"
+                reason = "holds Python objects other than tensors, which are never opened"
+                raise DatasetError(path, f"{reason}: {todo}") from error
+            raise
+        tensors = found if isinstance(found, dict) else {"values": found}
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+                reason = f"{name!r}: expected a dense tensor, got {type(tensor).__name__}"
+                raise DatasetError(path, f"{reason}: save a dict of tensors by name")
+        arrays = {str(name): self._array(path, str(name), t) for name, t in tensors.items()}
+        return Contents(path, "tensors by name", arrays, nameless=tensors is not found)
+
+    def _array(self, path: Path, name: str, tensor: Tensor) -> StoredArray:
+        if tensor.dtype == torch.bfloat16:
+            raise DatasetError(path, f"{name!r}: numpy has no bfloat16: save it as float32")
+        tensor = tensor.detach()
+        dtype = tensor[(0,) * tensor.ndim].numpy().dtype if tensor.numel() else np.dtype("f4")
+        stored = tensor.untyped_storage().nbytes()
+        return StoredArray(
+            path, name, tuple(tensor.shape), dtype, lambda i: tensor[i].numpy(), stored
+        )
+
+
+# --- HDF5 -----------------------------------------------------------------------------------------
+
+
+def plain_values(path: Path, file: h5py.Group, key: str) -> Array:
+    """An array whose values lie in this very file; a link could show any file of the machine."""
+    array = _hdf5_array(path, file, key, key).check("fiubSOV")
+    values: Array = array.fetch(())
+    return values
+
+
+def _check_link(path: Path, group: h5py.Group, key: str, name: str) -> Any:
+    """The class behind a name, which may not be a link: even to ask what that is would open it."""
+    if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+        raise DatasetError(path, f"{name!r} is a link: expected an array, stored in this very file")
+    return group.get(key, getclass=True)
+
+
+def _hdf5_array(
+    path: Path, group: h5py.Group, key: str, name: str, axes: tuple[str, ...] = ()
+) -> StoredArray:
+    if _check_link(path, group, key, name) is not h5py.Dataset:
+        raise DatasetError(path, f"{name!r} is a link or a group: expected an array, stored here")
+    dataset = group[key]
+    plist = dataset.id.get_create_plist()
+    if plist.get_external_count() or plist.get_layout() == h5py.h5d.VIRTUAL:
+        reason = f"{name!r} keeps its values in other files, which are never opened"
+        raise DatasetError(path, f"{reason}: store them in this one")
+    stored = dataset.id.get_storage_size()
+    shape = dataset.shape if dataset.shape is not None else (0,)
+    return StoredArray(path, name, shape, dataset.dtype, lambda i: dataset[i], stored, axes)
+
+
+@register("format", "hdf5")
+class Hdf5(FileFormat):
+    """HDF5: arrays and groups of arrays, PDEBench's layouts, The Well's, and our own."""
+
+    suffixes = (".h5", ".hdf5", ".hdf")
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        return head.startswith(b"\x89HDF\r\n\x1a\n")
+
+    def open(self, path: Path) -> Contents:
+        file = h5py.File(path, "r", locking=False)  # some network folders cannot lock
+        names = list(file)
+        if names and all(name.isdigit() for name in names):
+            return _one_group_per_sample(path, file, sorted(names))
+        arrays = dict(_walk(path, file))
+        attributes = {key: _plain(value) for key, value in file.attrs.items()}
+        contents = Contents(path, "arrays by name", arrays, attributes)
+        if "dimensions" in names and "t0_fields" in names:
+            return _the_well(contents, file)
+        if "tensor" in arrays or any(name.endswith("-coordinate") for name in arrays):
+            return replace(contents, layout="PDEBench, one array for all samples")
+        return contents
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as plain data."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _walk(
+    path: Path, group: h5py.Group, before: str = "", depth: int = 0
+) -> Iterator[tuple[str, StoredArray]]:
+    for key in group:
+        name = before + key
+        if _check_link(path, group, key, name) is h5py.Dataset:
+            yield name, _hdf5_array(path, group, key, name)
+        elif depth < MAX_DEPTH and isinstance(group[key], h5py.Group):
+            yield from _walk(path, group[key], f"{name}/", depth + 1)
+
+
+def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Contents:
+    """PDEBench's reaction and shallow-water sets: groups 0000, 0001, ... with data and a grid."""
+    first = file[names[0]]
+    found = dict(_walk(path, first))
+    if "data" not in found:
+        raise DatasetError(path, f"expected an array 'data' in the group {names[0]!r}: add it")
+    space = tuple(axis for axis in AXES if f"grid/{axis}" in found)
+    known = (SAMPLE, TIME, *space, CHANNEL)
+    samples = []
+    for name in names:
+        _check_link(path, file, name, name)
+        one = _hdf5_array(path, file[name], "data", f"{name}/data").check()
+        if (one.shape, one.dtype) != (found["data"].shape, found["data"].dtype):
+            reason = f"{name}/data is {one.shape}, {names[0]}/data is {found['data'].shape}"
+            raise DatasetError(path, f"{reason}: keep one resolution per file")
+        samples.append(one)
+    shape = (len(names), *found["data"].shape)
+
+    def fetch(index: Index) -> Any:
+        index = (*index, *[slice(None)] * (len(shape) - len(index)))
+        if isinstance(index[0], slice):
+            rows = range(len(names))[index[0]]
+            return np.stack([samples[row].fetch(index[1:]) for row in rows])
+        return samples[index[0]].fetch(index[1:])
+
+    axes = known if len(known) == len(shape) and space else ()
+    data = StoredArray(path, "data", shape, found["data"].dtype, fetch, axes=axes)
+    grid = {name: array for name, array in found.items() if name.startswith("grid/")}
+    return Contents(path, "PDEBench, one group for each sample", {"data": data} | grid)
+
+
+def _the_well(contents: Contents, file: h5py.File) -> Contents:
+    """The Well: fields of tensor order 0 and 1 with their axes, and what the boundaries are."""
+    path, attributes = contents.path, contents.attributes
+    if (grid := str(attributes.get("grid_type", "cartesian"))) != "cartesian":
+        reason = f"its grid is {grid}, and only periodic cartesian grids are understood"
+        raise DatasetError(path, f"{reason}: interpolate it to one")
+    dims = [str(_plain(name)) for name in file["dimensions"].attrs.get("spatial_dims", ())]
+    arrays, notes = dict(contents.arrays), []
+    for group, order in (("t0_fields", 0), ("t1_fields", 1), ("t2_fields", 2)):
+        for key in file.get(group, ()):
+            name, attrs = f"{group}/{key}", file[group][key].attrs
+            varies = [bool(attrs.get(f"{what}_varying", False)) for what in (SAMPLE, TIME)]
+            whole = all(varies) and all(attrs.get("dim_varying", [True]))
+            if order == 2 or not whole:
+                why = "a matrix" if order == 2 else "the same in all samples, times or along axes"
+                notes.append(f"{name} is {why}: left out")
+                del arrays[name]
+                continue
+            axes = (SAMPLE, TIME, *(ROLE_OF.get(d, d) for d in dims), *[CHANNEL] * order)
+            arrays[name] = replace(arrays[name], axes=axes)
+    periodic = dict.fromkeys(dims, False)
+    for condition in file.get("boundary_conditions", {}).values():
+        kind = str(_plain(condition.attrs.get("bc_type", ""))).lower()
+        for axis in condition.attrs.get("associated_dims", ()):
+            periodic[str(_plain(axis))] = kind == "periodic"
+    return replace(
+        contents, layout="The Well", arrays=arrays, periodic=periodic, notes=tuple(notes)
+    )
+
+
+# --- xarray ---------------------------------------------------------------------------------------
+
+
+def _extra(package: str) -> Any:
+    """A package of the extra ``io``; if it is missing, which command brings it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        todo = "pip install 'pacefno[io]'"
+        raise UsageError(f"{package} is not installed, and this format needs it: {todo}") from None
+
+
+def _by_xarray(path: Path, dataset: Any, layout: str, stored: int) -> Contents:
+    """The variables of a dataset; ``stored`` bytes in all."""
+    arrays = {}
+    for name, variable in dataset.variables.items():
+        roles = tuple(ROLE_OF.get(str(dim).lower(), "") for dim in variable.dims)
+        known = roles if all(roles) and len(set(roles)) == len(roles) else ()
+
+        def fetch(index: Index, variable: Any = variable) -> Any:
+            return variable[index].values
+
+        key = str(name)
+        arrays[key] = StoredArray(path, key, variable.shape, variable.dtype, fetch, stored, known)
+    attributes = {str(key): _plain(value) for key, value in dataset.attrs.items()}
+    return Contents(path, layout, arrays, attributes)
+
+
+@register("format", "netcdf")
+class NetCdf(FileFormat):
+    """NetCDF 3 and 4, through xarray; the names of dimensions tell the axes."""
+
+    suffixes = (".nc", ".nc4", ".cdf")
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        inside = head.startswith(b"\x89HDF\r\n\x1a\n") and path.suffix.lower() in self.suffixes
+        return inside or head[:3] == b"CDF"
+
+    def open(self, path: Path) -> Contents:
+        xarray, _ = _extra("xarray"), _extra("netCDF4")
+        if _head(path).startswith(b"\x89HDF"):  # where a link may hide
+            with h5py.File(path, "r", locking=False) as file:
+                for _ in _walk(path, file):
+                    pass
+        dataset = xarray.open_dataset(path, engine="netcdf4", decode_times=False, cache=False)
+        return _by_xarray(path, dataset, "NetCDF", path.stat().st_size)
+
+
+@register("format", "zarr")
+class Zarr(FileFormat):
+    """A Zarr folder, through xarray; the names of dimensions tell the axes."""
+
+    suffixes = (".zarr",)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        return any((path / name).is_file() for name in (".zgroup", "zarr.json", ".zmetadata"))
+
+    def open(self, path: Path) -> Contents:
+        xarray, _ = _extra("xarray"), _extra("zarr")
+        stored = 0
+        for folder, folders, files in os.walk(path):
+            for name in (*folders, *files):
+                if (place := Path(folder, name)).is_symlink():
+                    reason = f"{place.relative_to(path)} is a link, which is never followed"
+                    raise DatasetError(path, f"{reason}: copy what it leads to")
+                stored += place.stat().st_size
+                if name in (".zarray", ".zmetadata", "zarr.json") and _has_pickle(place):
+                    reason = "holds pickled objects, which are never opened"
+                    raise DatasetError(path, f"{reason}: store plain numbers")
+        try:
+            dataset = xarray.open_zarr(path, chunks=None, decode_times=False, consolidated=False)
+        except KeyError as error:
+            reason = f"does not name the dimensions of its arrays ({error})"
+            raise DatasetError(path, f"{reason}: write it with xarray's to_zarr") from error
+        return _by_xarray(path, dataset, "Zarr", stored)
+
+
+def _has_pickle(place: Path) -> bool:
+    """Whether the description of an array names a codec that unpickles."""
+
+    def found(value: Any) -> bool:
+        if isinstance(value, dict):
+            codec = str(value.get("id", value.get("name", "")))
+            return "pickle" in codec.lower() or any(map(found, value.values()))
+        return isinstance(value, list) and any(map(found, value))
+
+    return found(json.loads(place.read_text()))
+
+
+FORMATS = registered("format")

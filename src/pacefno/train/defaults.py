@@ -1,0 +1,294 @@
+"""From a task and a row to the settings of a run: parts, sizes and a schedule that fit the samples.
+
+The parts of a row are the same on a benchmark and on one's own files. Sizes and schedules here are
+those for samples of which nothing is known but their dimension, grid and number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pacefno.data.samples import Samples, Source, TrajectorySamples
+from pacefno.errors import UsageError
+from pacefno.inference import load
+from pacefno.pace import PACE
+from pacefno.registry import lookup, register, registered, unknown
+from pacefno.task import Task
+from pacefno.train.config import RunConfig, make_config, with_overrides
+from pacefno.train.loop import Callbacks, train
+from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, listed, row_named
+
+Spec = dict[str, Any]
+
+
+# --- the parts of a row ---------------------------------------------------------------------------
+
+
+def operator_spec(
+    row: Row, task: Task, sizes: Mapping[str, Any], point_group: str, variation: float | None = None
+) -> tuple[Spec, str]:
+    """The operator of a row as a specification, and how its inputs are standardised.
+
+    ``point_group`` is that of a group FNO. ``variation`` is how much the boxes of trajectories
+    differ, of which the operator is then told; None where all samples have one box.
+    """
+    if row.operator in GROUP_FNOS:
+        return _group_fno(row, task, sizes, point_group)
+    channels = {"in_channels": task.input.size, "out_channels": task.output.size}
+    given = channels | {"dim": task.dim, "positions": row.positions}
+    given |= {key: sizes[key] for key in ("width", "modes", "layers", "head")}
+    if variation is not None:
+        told = _told_its_box(row, task, given, variation)
+        return _split(told, task, sizes) if row.split else _residual(told, task, sizes), "none"
+    how = sizes.get("snapshots", "channels")
+    if row.operator == "fno" and how == "space-time":
+        times = {"snapshots_in": task.input.snapshots, "snapshots_out": task.output.snapshots}
+        times["time_modes"] = sizes["time_modes"]
+        return _named("space-time-fno", given | times), "channels"
+    if row.operator == "fno" and how == "recurrent":
+        inner = _named("fno", given | {"out_channels": sizes.get("block", 5)})
+        out = task.output.snapshots
+        return {"name": "recurrent", "operator": inner, "snapshots_out": out}, "uniform"
+    return _residual(_named(row.operator, given), task, sizes), "channels"
+
+
+def _named(name: str, given: dict[str, Any]) -> Spec:
+    """A specification with those of the given settings that the operator takes."""
+    wanted = inspect.signature(lookup("operator", name).__init__).parameters
+    taken = {key: value for key, value in given.items() if key in wanted}
+    return {"part": "operator", "name": name, **taken}
+
+
+def _told_its_box(row: Row, task: Task, given: dict[str, Any], variation: float) -> Spec:
+    """An operator that is told the box of each sample."""
+    seen = task.input.size * (1 + task.dim if row.split else 1)  # slopes as well
+    box = task.dim + 1  # lengths and step, as channels
+    return {
+        "part": "operator",
+        "name": "conditioned",
+        "operator": _named(row.operator, given | {"in_channels": seen + box}),
+        "lengths": list(task.input.lengths),
+        "step": task.input.step,
+        "variation": variation,
+    }
+
+
+def _split(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:
+    """The operator between two half steps of the exact linear part."""
+    box = {"lengths": list(task.input.lengths), "step": task.input.step}
+    spec = {"part": "operator", "name": "split-step", "operator": operator}
+    return spec | {"linear": sizes["linear"]} | box
+
+
+def _residual(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:
+    """The operator itself, or one that predicts the change if so wished."""
+    if not sizes.get("residual", False):
+        return operator
+    channels = len(task.input.channels)
+    return {"part": "operator", "name": "residual", "operator": operator, "channels": channels}
+
+
+def _group_fno(
+    row: Row, task: Task, sizes: Mapping[str, Any], point_group: str
+) -> tuple[Spec, str]:
+    assumed = GROUP_FNOS[row.operator]
+    group = assumed["groups"][task.dim] if assumed else point_group
+    spec = {
+        "part": "operator",
+        "name": "group-fno",
+        "dim": task.dim,
+        "in_channels": task.input.size,
+        "out_channels": task.output.size,
+        "width": sizes["width"] if assumed else sizes["group_width"],
+        "modes": sizes["modes"],
+        "group": group,
+        "channels": "scalar" if assumed else task.input.text,
+        "layers": sizes["layers"],
+        "norm": bool(assumed.get("norm", False)),  # it deletes means, which the others need
+    }
+    return spec, group
+
+
+def frame_spec(row: Row, task: Task) -> Spec | None:
+    """The frame of a row as a specification; None for a plain operator."""
+    turns = task.group.spatial > task.dim
+    special: dict[str, Spec] = {
+        "free": {"name": "turning"} if turns else {"name": "equivariant", "aligned": False},
+        "regression": {"name": "cnn", "retracted": False},
+        "translations": {
+            "name": "partial",
+            "inner": {"part": "frame", "name": "equivariant"},
+            "keep": task.dim,
+        },
+    }
+    return None if row.frame is None else special.get(row.frame, {"name": row.frame})
+
+
+# --- samples of one's own -------------------------------------------------------------------------
+
+OWN_PRESETS = ("smoke", "quick", "standard")
+WIDTHS = {1: 64, 2: 32, 3: 16}  # at `standard`, by dimension; `quick` has half
+MODES = {1: 24, 2: 16, 3: 8}  # at most, where the grid holds so many
+STEPS = {"smoke": (8, 8, 8), "quick": (1500, 800, 200), "standard": (10000, 5000, 1500)}  # by dim
+EPOCHS = {"smoke": 2, "quick": 20, "standard": 50}  # into which the steps are divided
+BATCH = {"smoke": 4, "quick": 16, "standard": 16}
+VALIDATION_SAMPLES = 256  # of many; weights are chosen after every epoch
+NUMBERS_PER_BATCH = 2**21  # of a field; larger samples make smaller batches
+# What a group FNO assumes of an equation that is not known: half and quarter turns, no mirrors.
+POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4", 3: "p1"}
+PLAIN = "fno"  # the row of an operator of one's own: no frame, not moved
+
+
+def own_settings(
+    task: Task,
+    source: Source,
+    model: str = "pace",
+    preset: str = "quick",
+    seed: int = 42,
+    labels: Mapping[str, str] | None = None,
+) -> RunConfig:
+    """The settings with which a model is trained on samples of one's own.
+
+    Args:
+        task: what is predicted from what.
+        source: the samples; their number and grid decide over sizes and schedule.
+        model: the name of a row (fno, fno-aug, pace, gfno, ...), ``module:Class`` for an operator
+            of one's own, or ``row:module:Class`` for a row around it.
+        preset: smoke, quick or standard: how long and how large.
+        labels: what tables and commands shall know about the run.
+    """
+    if preset not in OWN_PRESETS:
+        raise UsageError(unknown("preset", preset, OWN_PRESETS))
+    row, samples = own_row(model), source.load("train")
+    if row.moved and row.frame is None and not task.train_range:
+        raise UsageError(
+            f"{model!r} trains on moved samples, and the task does not say how far they may be "
+            f"moved: add train_range, one magnitude for each of {task.group.coordinates}"
+        )
+    sizes = own_sizes(task, samples.grid, preset)
+    point_group = POINT_GROUPS_ASSUMED[task.dim]
+    operator, scaling = operator_spec(row, task, sizes, point_group)
+    schedule = own_schedule(task, samples, preset)
+    schedule["moved"] = row.moved and bool(task.train_range)
+    return make_config(
+        {
+            "labels": {"problem": task.name, "model": model, "preset": preset, **(labels or {})},
+            "seed": seed,
+            "task": task,
+            "operator": operator,
+            "scaling": scaling,
+            "frame": frame_spec(row, task),
+            "schedule": schedule,
+            "on_undetermined": "warn",
+        }
+    )
+
+
+def own_sizes(task: Task, grid: tuple[int, ...], preset: str) -> dict[str, Any]:
+    """Sizes of an operator for a dimension and a grid, which must hold its modes."""
+    shrink = {"smoke": 4, "quick": 2, "standard": 1}[preset]
+    width = WIDTHS[task.dim] // shrink
+    modes = max(1, min(MODES[task.dim] // (4 if preset == "smoke" else 1), (min(grid) + 1) // 2))
+    alike = task.input.channels == task.output.channels
+    sizes = {"width": width, "group_width": max(2, width // 2), "modes": modes}
+    return sizes | {"layers": 4, "head": 4 * width, "residual": alike}
+
+
+def own_schedule(task: Task, samples: Samples, preset: str) -> dict[str, Any]:
+    """About as many steps whatever the number of samples; large samples make small batches."""
+    numbers = task.input.size
+    for points in samples.grid:
+        numbers *= points
+    batch = max(1, min(BATCH[preset], len(samples), NUMBERS_PER_BATCH // numbers))
+    epochs, per_pass = EPOCHS[preset], len(samples) // batch
+    steps = -(-STEPS[preset][task.dim - 1] // epochs)  # of an epoch
+    schedule: dict[str, Any] = {"epochs": epochs, "batch": batch, "most_steps": steps}
+    schedule |= {"passes": -(-steps // per_pass), "validation_samples": VALIDATION_SAMPLES}
+    schedule |= {"rate": 4e-3, "optimizer": "adamw", "weight_decay": 1e-4, "checkpoint_every": 1}
+    if isinstance(samples, TrajectorySamples):
+        schedule["validation"] = "windows"
+    return schedule
+
+
+def own_row(model: str) -> Row:
+    """The row of a model: one of ours by its name, or one around an operator of the user's."""
+    name, colon, rest = model.partition(":")
+    if not colon:
+        row = row_named(FIELD_ROWS, name)
+        if row.trained_as:
+            raise UsageError(
+                f"{model!r} has no training of its own: it uses the weights of "
+                f"{row.trained_as!r}; train that"
+            )
+        return row
+    if name in FIELD_ROWS and ":" in rest:
+        return _around(row_named(FIELD_ROWS, name), import_operator(rest))
+    return _around(FIELD_ROWS[PLAIN], import_operator(model))
+
+
+def _around(row: Row, operator: str) -> Row:
+    return replace(row, operator=operator, title=f"{row.title}: {operator}")
+
+
+def import_operator(name: str) -> str:
+    """Import ``module:Class`` and register it under that name, under which a run stores it.
+
+    Only what the user named is ever imported: a stored run is not asked.
+    """
+    if name in registered("operator"):
+        return name
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    top = module.partition(".")[0]
+    if not top or not attribute or importlib.util.find_spec(top) is None:
+        raise UsageError(
+            f"unknown model {name!r}: expected one of {', '.join(trainable())}, or module:Class "
+            "with a module here or on the path"
+        )
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise UsageError(f"{name}: expected a class of torch.nn.Module, got {found!r}")
+    known = registered("operator")
+    for other, cls in known.items():
+        if cls is found:
+            return other
+    register("operator", name)(found)
+    return name
+
+
+def trainable() -> list[str]:
+    """The names of the rows that have a training of their own."""
+    return [name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as]
+
+
+def fit(
+    task: Task,
+    source: Source,
+    folder: str | Path,
+    *,
+    model: str = "pace",
+    preset: str = "quick",
+    seed: int = 42,
+    changes: tuple[str, ...] = (),
+    resume: bool = False,
+    callbacks: Callbacks | None = None,
+) -> PACE:
+    """Train a model on samples of one's own into a folder, and load it from there.
+
+    ``changes`` are settings as ``--set`` takes them: ``("schedule.epochs=50",)``. See
+    :func:`own_settings` for the rest.
+    """
+    config = with_overrides(own_settings(task, source, model, preset, seed), list(changes))
+    train(config, source, Path(folder), resume=resume, callbacks=callbacks)
+    return load(folder)

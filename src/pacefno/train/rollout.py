@@ -1,0 +1,134 @@
+"""Long predictions from samples of one's own, and their error against time where truth exists."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from pacefno.data.own import FileSource
+from pacefno.data.samples import Pairs, Trajectories, evenly
+from pacefno.errors import UsageError
+from pacefno.inference import real_weight
+from pacefno.pace import PACE, UndeterminedFrameWarning
+from pacefno.task import Task
+from pacefno.train.evaluate import by_snapshot
+
+
+@final
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted snapshots ``(N, S, C, *grid)`` with their times, and the truth of the first ones.
+
+    ``start`` is the last snapshot that was given, ``(N, C, *grid)``. Errors are relative, ``(N,
+    S')``; ``still`` is that of the guess that nothing changes any more.
+    """
+
+    start: Tensor
+    times: Tensor  # (S,) since the last snapshot that was given, in the units of the data
+    prediction: Tensor
+    truth: Tensor  # (N, S', C, *grid) with S' from 0 to S
+    error: Tensor
+    still: Tensor
+
+    def arrays(self) -> dict[str, Tensor]:
+        """All that a file shall hold."""
+        found = {"prediction": self.prediction, "start": self.start, "time": self.times}
+        if self.truth.shape[1]:
+            found |= {"truth": self.truth, "error": self.error, "error_if_still": self.still}
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Errors against time, as plain data; means over the samples that are finite are not
+        taken: one lost sample makes a mean infinite."""
+        known = self.error.shape[1]
+        return {
+            "samples": len(self.prediction),
+            "times": self.times.tolist(),
+            "error": self.error.mean(dim=0).tolist(),
+            "error_if_still": self.still.mean(dim=0).tolist(),
+            "snapshots_with_truth": known,
+            "lost": int((~torch.isfinite(self.prediction)).flatten(1).any(dim=1).sum()),
+        }
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a prediction begins from, ``(N, m * C, *grid)``, and what follows in the file."""
+
+    window: Tensor
+    truth: Tensor  # (N, S' * C, *grid), snapshots as far apart as those of the task
+
+
+def spacing(task: Task) -> int:
+    """Steps from one snapshot of a task to the next; an error where predictions cannot go on."""
+    if task.input.channels != task.output.channels:
+        raise UsageError(
+            f"rollout: the output {task.output.text!r} cannot be the next input "
+            f"{task.input.text!r}: both need the same channels"
+        )
+    times = [round(t) for t in (*task.input.times, *task.output.times)]
+    apart = {b - a for a, b in pairwise(times)}
+    if len(apart) != 1 or min(apart) < 1:
+        raise UsageError(
+            f"rollout: snapshots {task.input.times} to {task.output.times} are not evenly spaced, "
+            "so a prediction is no input: train a task from snapshots 0, 1, ... to the next ones"
+        )
+    return apart.pop()
+
+
+def read_start(
+    source: FileSource, task: Task, split: str | None, samples: int, snapshots: int
+) -> Start:
+    """The first snapshots of some samples of a file, and what follows them.
+
+    Of a split, or of the whole file; evenly chosen. ``snapshots`` is how many are predicted.
+    """
+    apart, history = spacing(task), task.input.snapshots
+    if not source.settings.arrays:  # pairs: the truth is the target
+        pairs = source.load({"test": "test_id"}.get(split or "test", split or "test"))
+        few = pairs.select(evenly(len(pairs), samples))
+        assert isinstance(few, Pairs)
+        return Start(few.input, few.target)
+    found = source.trajectories(split or "test")
+    if split is None:
+        found = replace(found, trajectories=tuple(range(source.parts[0].samples)))
+    count = min(found.snapshots, 1 + (history - 1 + snapshots) * apart)
+    read: Trajectories = found.cut(evenly(len(found), samples), 0, count)
+    values = read.values.reshape(len(read), count, read.channels, *read.grid)[:, ::apart]
+    return Start(values[:, :history].flatten(1, 2), values[:, history:].flatten(1, 2))
+
+
+def forecast(
+    model: PACE,
+    task: Task,
+    start: Start,
+    steps: int,
+    *,
+    conserve: bool | Sequence[str] = False,
+    on_step: Callable[[int], None] | None = None,
+) -> Forecast:
+    """``steps`` predictions in a row, each of as many snapshots as the task's output has."""
+    channels, weight = len(task.input.channels), real_weight(model, start.window)
+    window = start.window.to(weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndeterminedFrameWarning)  # once per step is too often
+        made = model.rollout(window, steps, conserve=conserve, on_step=on_step)
+    flat = made.flatten(1, 2).cpu()  # (N, steps * n * C, *grid)
+    count = flat.shape[1] // channels
+    known = min(count, start.truth.shape[1] // channels)
+    truth = start.truth[:, : known * channels].to(flat)
+    last = start.window[:, -channels:].to(flat)
+    empty = flat.new_zeros(len(flat), 0, dtype=torch.float64)
+    error = by_snapshot(flat[:, : known * channels], truth, channels) if known else empty
+    guess = last.repeat(1, known, *[1] * task.dim)
+    still = by_snapshot(guess, truth, channels) if known else empty
+    step = spacing(task) * task.output.step
+    shape = len(flat), -1, channels, *flat.shape[2:]
+    times = step * torch.arange(1, count + 1, dtype=torch.float64)
+    return Forecast(last, times, flat.reshape(shape), truth.reshape(shape), error, still)
