@@ -5,6 +5,7 @@ A new one is one class and ``@register("operator", NAME)``.
 
 from __future__ import annotations
 
+from pacefno.operators.adapters import Adapted
 from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
 from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO
@@ -16,6 +17,7 @@ OPERATORS = registered("operator")
 __all__ = [
     "FNO",
     "OPERATORS",
+    "Adapted",
     "Conditioned",
     "GroupFNO",
     "Recurrent",
