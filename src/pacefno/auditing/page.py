@@ -126,14 +126,16 @@ def _html_table(document: Document) -> str:
 
 
 def chart(document: Document, title: str, rows: Sequence[Document]) -> str:
-    """Error against size, both logarithmic: the model, the model within PACE, and its rest."""
+    """Error against size, both logarithmic: the model, the model within PACE, and its rest.
+
+    Charts of one page have one scale of errors, so that they can be compared.
+    """
     rest = document["rest"]["error"]
-    known = [v for v in (rest, *(row[key] for row in rows for _, key, _ in LINES)) if v]
-    if not known:
-        return ""
+    shown = (document["rest"], *document["rows"])
+    known = [value for row in shown for _, key, _ in LINES if (value := row[key])] or [1.0]
     sizes = [row["size"] for row in rows]
     x = Scale(min(sizes) / 1.25, max(sizes) * 1.25, LEFT, WIDTH - RIGHT)
-    y = Scale(min(known) / 1.6, max(known) * 1.6, HEIGHT - BOTTOM, TOP)
+    y = Scale(min(known) / 1.4, max(known) * 1.4, HEIGHT - BOTTOM, TOP)
     parts = [_axes(rows, x, y)]
     if rest:
         place = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(rest):.1f}" y2="{y(rest):.1f}"'
@@ -226,6 +228,7 @@ figure { margin: 0; background: var(--card); border: 1px solid var(--line); bord
 figcaption { font-weight: 600; padding-left: .4rem; }
 svg { width: 100%; height: auto; display: block; }
 svg text { font-size: 11px; fill: var(--soft); } svg polyline { fill: none; stroke-width: 2; }
+polyline.model { stroke-width: 4.5; } circle.model { r: 5.5px; }
 .model { stroke: var(--model); } circle.model { fill: var(--model); }
 .pace { stroke: var(--pace); } circle.pace { fill: var(--pace); }
 polyline.between { stroke-dasharray: 5 4; } circle.between { fill: var(--card); stroke-width: 1.5; }
