@@ -10,7 +10,7 @@ try:
 except ModuleNotFoundError:  # the core alone is installed
     raise SystemExit("the command line needs more packages: pip install 'pacefno[train]'") from None
 
-from pacefno.cli import _console, audit, library, paper
+from pacefno.cli import _console, audit, library, own, paper
 
 
 def _show_version(wanted: bool) -> None:
@@ -52,6 +52,7 @@ def _options(
 
 
 app.add_typer(library.data_app)
+app.command("inspect")(own.inspect_command)
 app.command("train")(library.train_command)
 app.command("evaluate")(library.evaluate_command)
 app.command("predict")(library.predict_command)

@@ -59,6 +59,7 @@ def plain_errors() -> Iterator[None]:
 EXTRAS = {
     "train": ("numpy", "h5py", "safetensors", "pydantic", "lightning_fabric", "filelock"),
     "paper": ("matplotlib", "jinja2"),
+    "io": ("xarray", "netCDF4", "zarr"),
 }
 
 

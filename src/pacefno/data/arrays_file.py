@@ -1,4 +1,4 @@
-"""Fields from anywhere, for ``pacefno predict``: files that a format knows in, arrays by name out."""
+"""Fields from anywhere, for ``pacefno predict``: any format of files in, arrays by name out."""
 
 from __future__ import annotations
 

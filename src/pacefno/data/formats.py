@@ -8,6 +8,7 @@ is followed, and no array is read that declares far more than the file holds.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pacefno.data.store import DatasetError
+from pacefno.errors import UsageError
 from pacefno.fields import AXES
 from pacefno.registry import build, register, registered
 
@@ -177,6 +179,8 @@ def _readable(path: Path) -> Iterator[None]:
     """Whatever a library finds wrong with a file is one sentence."""
     try:
         yield
+    except UsageError:
+        raise
     except UNREADABLE as error:
         reason = f"is truncated or no {path.suffix} file ({error})"
         raise DatasetError(path, f"{reason}: write or copy it again") from error
@@ -483,7 +487,17 @@ def _the_well(contents: Contents, file: h5py.File) -> Contents:
 # --- xarray ---------------------------------------------------------------------------------------
 
 
-def _by_xarray(path: Path, dataset: Any, layout: str) -> Contents:
+def _extra(package: str) -> Any:
+    """A package of the extra ``io``; if it is missing, which command brings it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        todo = "pip install 'pacefno[io]'"
+        raise UsageError(f"{package} is not installed, and this format needs it: {todo}") from None
+
+
+def _by_xarray(path: Path, dataset: Any, layout: str, stored: int) -> Contents:
+    """The variables of a dataset; ``stored`` bytes in all."""
     arrays = {}
     for name, variable in dataset.variables.items():
         roles = tuple(ROLE_OF.get(str(dim).lower(), "") for dim in variable.dims)
@@ -493,7 +507,7 @@ def _by_xarray(path: Path, dataset: Any, layout: str) -> Contents:
             return variable[index].values
 
         key = str(name)
-        arrays[key] = StoredArray(path, key, variable.shape, variable.dtype, fetch, axes=known)
+        arrays[key] = StoredArray(path, key, variable.shape, variable.dtype, fetch, stored, known)
     attributes = {str(key): _plain(value) for key, value in dataset.attrs.items()}
     return Contents(path, layout, arrays, attributes)
 
@@ -509,14 +523,13 @@ class NetCdf(FileFormat):
         return inside or head[:3] == b"CDF"
 
     def open(self, path: Path) -> Contents:
-        import xarray
-
+        xarray, _ = _extra("xarray"), _extra("netCDF4")
         if _head(path).startswith(b"\x89HDF"):  # where a link may hide
             with h5py.File(path, "r", locking=False) as file:
                 for _ in _walk(path, file):
                     pass
         dataset = xarray.open_dataset(path, engine="netcdf4", decode_times=False, cache=False)
-        return _by_xarray(path, dataset, "NetCDF")
+        return _by_xarray(path, dataset, "NetCDF", path.stat().st_size)
 
 
 @register("format", "zarr")
@@ -529,13 +542,14 @@ class Zarr(FileFormat):
         return any((path / name).is_file() for name in (".zgroup", "zarr.json", ".zmetadata"))
 
     def open(self, path: Path) -> Contents:
-        import xarray
-
+        xarray, _ = _extra("xarray"), _extra("zarr")
+        stored = 0
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
                 if (place := Path(folder, name)).is_symlink():
                     reason = f"{place.relative_to(path)} is a link, which is never followed"
                     raise DatasetError(path, f"{reason}: copy what it leads to")
+                stored += place.stat().st_size
                 if name in (".zarray", ".zmetadata", "zarr.json") and _has_pickle(place):
                     reason = "holds pickled objects, which are never opened"
                     raise DatasetError(path, f"{reason}: store plain numbers")
@@ -544,7 +558,7 @@ class Zarr(FileFormat):
         except KeyError as error:
             reason = f"does not name the dimensions of its arrays ({error})"
             raise DatasetError(path, f"{reason}: write it with xarray's to_zarr") from error
-        return _by_xarray(path, dataset, "Zarr")
+        return _by_xarray(path, dataset, "Zarr", stored)
 
 
 def _has_pickle(place: Path) -> bool:

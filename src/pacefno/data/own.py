@@ -158,15 +158,16 @@ def open_document(document: Mapping[str, Any], folder: Path) -> tuple[Task, File
     if isinstance(entries.get("input"), dict) and isinstance(entries.get("output", {}), dict):
         entries["output"] = {**entries["input"], **entries.get("output", {})}
     task = make_task(entries)
-    settings = _table(DataSettings, "data", data)
-    moved = None if ood is None else _table(OodSettings, "ood", ood)
+    settings = read_table(DataSettings, "data", data)
+    moved = None if ood is None else read_table(OodSettings, "ood", ood)
     return task, FileSource(task, settings, folder, moved)
 
 
 S = TypeVar("S", bound=Settings)
 
 
-def _table(model: type[S], name: str, entries: Any) -> S:
+def read_table(model: type[S], name: str, entries: Any) -> S:
+    """A table of the document; a fault is one sentence that names the entry."""
     try:
         return model.model_validate(entries)
     except ValidationError as error:
@@ -232,14 +233,14 @@ class Stack:
         """Bytes of one snapshot of one sample as it is handed out."""
         return self.channels * math.prod(self.grid) * self.dtype.itemsize
 
-    def read(self, sample: int, numbers: Sequence[int]) -> Array:
+    def read(self, sample: int, numbers: Sequence[int], *, finite: bool = True) -> Array:
         """Some snapshots of a sample by their number, ``(S, C, *grid)``; NaN is refused."""
         parts = [
             self._part(array, roles, sample, numbers)
             for array, roles in zip(self.arrays, self.roles, strict=True)
         ]
         values = np.concatenate(parts, axis=1).astype(self.dtype, copy=False)
-        if not np.isfinite(values).all():
+        if finite and not np.isfinite(values).all():
             number, channel, *point = np.argwhere(~np.isfinite(values))[0].tolist()
             raise DatasetError(
                 self.path,
@@ -424,7 +425,7 @@ class FileSource:
         self._check_channels()
         self._check_times()
         self._check_samples()
-        check_box(self.contents, self.parts[0], task.input.lengths)
+        check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
         for stack in dict.fromkeys(self.parts):
             check_values(stack, look(stack), settings.allow)
 
@@ -510,7 +511,8 @@ class FileSource:
     def offsets(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The stored snapshots of input and output, counted from the start of a window."""
         if not self.settings.arrays:
-            return tuple(range(self.task.input.snapshots)), tuple(range(self.task.output.snapshots))
+            first, second = (tuple(range(stack.snapshots)) for stack in self.parts)
+            return first, second
         stride = self.settings.time_stride
         first, second = (
             tuple(round(time) * stride for time in type.times)
@@ -546,6 +548,8 @@ class FileSource:
                 if strange := set(type.channels) - set(self.task.input.channels):
                     raise UsageError(f"output.channels: {sorted(strange)} are not in the input")
                 continue
+            if not self.settings.arrays and (stack.snapshots, stack.channels) == (1, type.size):
+                continue  # all snapshots stand one after the other among the channels
             if stack.channels != len(type.channels):
                 raise DatasetError(
                     self.path,
@@ -662,9 +666,17 @@ def box_length(contents: Contents, axis: str, points: int, drop: int = 0) -> flo
     return period
 
 
-def check_box(contents: Contents, stack: Stack, lengths: Sequence[float]) -> None:
-    """Refuse coordinates that contradict the lengths of the task."""
+def check_box(
+    contents: Contents, stack: Stack, lengths: Sequence[float], allow: Sequence[str] = ()
+) -> None:
+    """Refuse coordinates that contradict the lengths of the task, and walls."""
     for axis, points, length in zip(AXES, stack.grid, lengths, strict=False):
+        if not contents.periodic.get(axis, True) and "non-periodic" not in allow:
+            raise DatasetError(
+                contents.path,
+                f"its boundary conditions say that it is not periodic along {axis}: cut out a "
+                'periodic part, or say allow = ["non-periodic"] in [data]',
+            )
         period = box_length(contents, axis, points, stack.drop)
         if period is not None and abs(period - length) > ALIKE * length:
             raise DatasetError(
@@ -684,6 +696,7 @@ class Look:
 
     samples: tuple[int, ...]  # which were looked at
     values: Tensor  # (N, C, *grid): their first snapshots
+    bad: tuple[int, ...]  # values that are NaN or infinite; as 0 in all that follows
     least: tuple[float, ...]
     greatest: tuple[float, ...]
     std: tuple[float, ...]
@@ -696,8 +709,12 @@ def look(stack: Stack) -> Look:
     most = max(1, min(LOOK_SAMPLES, LOOK_BYTES // (4 * stack.sample_bytes)))
     chosen = np.linspace(0, stack.samples - 1, min(most, stack.samples)).round().astype(int)
     numbers = sorted({0, stack.snapshots - 1})
-    found = np.stack([stack.read(int(sample), numbers) for sample in chosen])  # (N, S, C, *grid)
-    values = torch.from_numpy(found).double()
+    found = torch.stack(
+        [torch.from_numpy(stack.read(int(n), numbers, finite=False)) for n in chosen]
+    )  # (N, S, C, *grid)
+    bad = (~found.isfinite()).transpose(0, 2).flatten(1).sum(dim=1)
+    found = found.nan_to_num(0.0, 0.0, 0.0)
+    values = found.double()
     by_channel = values.transpose(0, 2).flatten(1)
     jumps, walls = [], []
     for axis in range(3, values.ndim):
@@ -709,7 +726,8 @@ def look(stack: Stack) -> Look:
         walls.append(bool((spread <= 1e-6 * by_channel.std(dim=1)).all()))
     return Look(
         tuple(chosen.tolist()),
-        torch.from_numpy(found[:, 0]),
+        found[:, 0],
+        tuple(bad.tolist()),
         tuple(by_channel.amin(dim=1).tolist()),
         tuple(by_channel.amax(dim=1).tolist()),
         tuple(by_channel.std(dim=1, correction=0).tolist()),
@@ -721,6 +739,10 @@ def look(stack: Stack) -> Look:
 def check_values(stack: Stack, seen: Look, allow: Sequence[str] = ()) -> None:
     """Refuse values that no periodic field has; ``allow`` names the faults that are meant."""
     many = f"in the {len(seen.samples)} samples looked at"
+    if any(seen.bad):
+        where = ", ".join(f"{n} in channel {c}" for c, n in enumerate(seen.bad) if n)
+        todo = "one spoils a whole Fourier transform; repair the file"
+        raise DatasetError(stack.path, f"holds NaN or infinity, {where} {many}: {todo}")
     for axis, jump, wall in zip(AXES, seen.jump, seen.walls, strict=False):
         if jump < CLOSED and not wall:
             raise DatasetError(
