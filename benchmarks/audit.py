@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 
 import torch
-from foreign_operators import CHANNELS, HORIZON, LENGTH, fit, make_operators, pairs
 
 import pacefno
+from foreign_operators import CHANNELS, HORIZON, LENGTH, fit, make_operators, pairs
 from pacefno.task import Task
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,13 @@ TINY = 1e-12  # of the energy of a field, so that odds stay finite
 
 
 def wrap(model: Model, task: Task) -> PACE:
-    """A model, made to follow the group of a task by PACE with the task's slice; not trained on.
+    """A model, made to follow the group of a task by PACE with the task's slice.
 
-    ``model`` is a module, trained on fields as the slice has them or of every frame, or a function.
+    ``model`` is a function, or a module, which is put into evaluation mode; nothing is trained.
     """
     operator = model if isinstance(model, nn.Module) else Adapted(model)
+    with suppress(NotImplementedError):  # an exported program has no modes
+        operator.eval()
     found = PACE(
         operator,
         task.group,
@@ -47,7 +50,9 @@ def wrap(model: Model, task: Task) -> PACE:
         frame=task.slice.frame(),
         on_undetermined="ignore",
     )
-    return found.eval()
+    found.frame.eval()
+    found.training = False
+    return found
 
 
 @torch.no_grad()
@@ -60,7 +65,7 @@ def audit(
     point_group: str | PointGroup | None = None,
     sizes: Mapping[str, Sequence[float]] | None = None,
     inexact: bool = False,
-    batch: int = BATCH,
+    batch: int | None = None,
     seed: int = 0,
     name: str | None = None,
     on_progress: Progress | None = None,
@@ -68,7 +73,7 @@ def audit(
     """Measure a model on samples moved by every symmetry of a task, alone and together.
 
     Args:
-        model: any callable on ``(B, C, *grid)``; put a module into evaluation mode yourself.
+        model: any callable on ``(B, C, *grid)``; a module is put into evaluation mode.
         task: what the fields are and which group they have; see :class:`~pacefno.task.Task`.
         input, target: samples ``(N, C, *grid)`` that the model was not trained on.
         point_group: mirrors and quarter turns that the equation has, where the task does not say:
@@ -78,7 +83,7 @@ def audit(
             the typical speed of the samples.
         inexact: also measure motions that are no symmetry of these fields, such as turning a field
             that fills its periodic box.
-        batch: how many samples the model is given at once, always as many.
+        batch: how many samples the model is given at once, always as many (up to 20).
         name: what to call the model.
         on_progress: called before every motion, and at the end.
     """
@@ -170,10 +175,12 @@ def _name_of(model: Model) -> str:
 class _Bench:
     """A model and the same within PACE, on one set of samples."""
 
-    def __init__(self, model: Model, task: Task, given: Field, wanted: Field, batch: int) -> None:
+    def __init__(
+        self, model: Model, task: Task, given: Field, wanted: Field, batch: int | None
+    ) -> None:
         self.model, self.task = model, task
         self.given, self.wanted = given, wanted
-        self.batch = max(1, min(batch, len(given)))
+        self.batch = batch or min(BATCH, len(given))
         self.pace = wrap(model, task)
         self.lost: set[str] = set()  # coordinates that some field does not determine
         weights = model.parameters() if isinstance(model, nn.Module) else ()
@@ -230,8 +237,8 @@ class _Bench:
     def _parts(self, values: Tensor) -> Sequence[Tensor]:
         """Batches of one size, which an exported program may need: the last is filled up."""
         missing = -len(values) % self.batch
-        filled = torch.cat([values, values[:missing]]) if missing else values
-        return torch.split(filled.to(self.like), self.batch)
+        rows = torch.arange(len(values) + missing, device=values.device) % len(values)
+        return torch.split(values[rows].to(self.like), self.batch)
 
     def _checked(self, prediction: Any) -> Tensor:
         wanted = (self.batch, *self.wanted.values.shape[1:])

@@ -107,6 +107,8 @@ def audit_command(
         from pacefno.auditing import audit, foreign
         from pacefno.files import write_text
 
+        sys.path.insert(0, os.getcwd())
+        opened = None if exchange else foreign.open_model(model)
         if read_predictions is not None:
             samples = int(foreign.read_manifest(read_predictions)["samples"])
         chosen, pairs, known = _samples(task or model, samples, preset, data)
@@ -123,21 +125,17 @@ def audit_command(
                 f"with --read-predictions {write_inputs}"
             )
             return
-        if read_predictions is not None:
-            found = foreign.read_predictions(
-                read_predictions, chosen, pairs.input, pairs.target, str(read_predictions)
-            )
+        if opened is None:
+            folder = read_predictions or Path()
+            found = foreign.read_predictions(folder, chosen, pairs.input, pairs.target, str(folder))
         else:
-            sys.path.insert(0, os.getcwd())
-            opened = foreign.open_model(model)
-            size = batch or opened.batch or 20
             with Display(f"audit of {opened.name}") as display:
                 found = audit(
                     opened.model,
                     chosen,
                     pairs.input,
                     pairs.target,
-                    batch=size,
+                    batch=batch or opened.batch,
                     name=opened.name,
                     on_progress=display,
                     **options,
