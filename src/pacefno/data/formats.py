@@ -554,7 +554,7 @@ class Zarr(FileFormat):
                     reason = "holds pickled objects, which are never opened"
                     raise DatasetError(path, f"{reason}: store plain numbers")
         try:
-            dataset = xarray.open_zarr(path, chunks=None, decode_times=False)
+            dataset = xarray.open_zarr(path, chunks=None, decode_times=False, consolidated=False)
         except KeyError as error:
             reason = f"does not name the dimensions of its arrays ({error})"
             raise DatasetError(path, f"{reason}: write it with xarray's to_zarr") from error

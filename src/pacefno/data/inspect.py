@@ -154,10 +154,11 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     parts = tuple(Stack(contents, names, settings, dim) for names in (inputs, targets) if names)
     text = "" if kinds.value == BLANK else kinds.value
     group = _group(text, dim, say.group)
-    lengths = _lengths(contents, parts[0], group, say)
-    step = _step(contents, parts[0], group, say, paired=bool(targets))
-    type = FieldType.parse(text, dim, lengths=1.0 if lengths.value == BLANK else lengths.value)
     built = _build(group.value, dim)
+    timeless = bool(text) and not built.moves_in_time  # neither lengths nor times matter to it
+    lengths = _lengths(contents, parts[0], say, timeless)
+    step = _step(contents, parts[0], say, timeless, paired=bool(targets))
+    type = FieldType.parse(text, dim, lengths=1.0 if lengths.value == BLANK else lengths.value)
     _check_group(built, type)
     seen = tuple(look(stack) for stack in parts)
     findings = Findings(contents, axes, parts, seen, type, built, {}, [*contents.notes, *left_out])
@@ -208,13 +209,13 @@ def _choose(contents: Contents, say: Answers) -> tuple[list[str], list[str], lis
         return array.shape[:-1] if array.shape[-1] <= MOST_CHANNELS else array.shape
 
     for array in real:
-        if (len(array.shape), array.shape[0]) == (len(largest.shape), largest.shape[0]):
-            if frame(array) != frame(largest):
-                raise DatasetError(
-                    contents.path,
-                    f"holds {array.name} {array.shape} and {largest.name} {largest.shape}: expected "
-                    "one resolution; name the arrays that belong together, --array A,B",
-                )
+        alike = (len(array.shape), array.shape[0]) == (len(largest.shape), largest.shape[0])
+        if alike and frame(array) != frame(largest):
+            raise DatasetError(
+                contents.path,
+                f"holds {array.name} {array.shape} and {largest.name} {largest.shape}: expected "
+                "one resolution; name the arrays that belong together, --array A,B",
+            )
     chosen = [array.name for array in real if frame(array) == frame(largest)]
     left = [f"{name}: left out, its shape is another" for name in names if name not in chosen]
     return chosen, [], left
@@ -328,7 +329,7 @@ def _group(channels: str, dim: int, said: str) -> Fact:
     if said:
         return Fact(said, "you")
     if not channels:
-        return Fact("translation", "asked", "galilean if there is a velocity among the channels")
+        return Fact("translation", "guessed", "galilean if there is a velocity among the channels")
     found = parse_channels(channels, dim)
     if any(quantity.how.carries == "any direction" for quantity in found):
         return Fact("galilean", "guessed", "there is a velocity, so shifts and boosts")
@@ -352,7 +353,7 @@ def _check_group(group: Group, type: FieldType) -> None:
     group.check_type(type)
 
 
-def _lengths(contents: Contents, stack: Stack, group: Fact, say: Answers) -> Fact:
+def _lengths(contents: Contents, stack: Stack, say: Answers, timeless: bool) -> Fact:
     dim = stack.dim
     if say.lengths:
         if len(say.lengths) not in (1, dim):
@@ -363,19 +364,19 @@ def _lengths(contents: Contents, stack: Stack, group: Fact, say: Answers) -> Fac
     ]
     if None not in found:
         return Fact([float(f"{length:.7g}") for length in found if length], "file", "coordinates")
-    if group.source != "asked" and not _build(group.value, dim).moves_in_time:
+    if timeless:
         why = "there are no coordinates; shifts are counted in periods, so it does not matter"
         return Fact([1.0] * dim, "guessed", why)
     return Fact(BLANK, "asked", ASKED["lengths"])
 
 
-def _step(contents: Contents, stack: Stack, group: Fact, say: Answers, *, paired: bool) -> Fact:
+def _step(contents: Contents, stack: Stack, say: Answers, timeless: bool, *, paired: bool) -> Fact:
     if say.step is not None:
         return Fact(say.step, "you")
     found = None if paired else time_step(contents, stack.snapshots)
     if found is not None:
         return Fact(float(f"{found:.7g}"), "file", "times")
-    if group.source != "asked" and not _build(group.value, stack.dim).moves_in_time:
+    if timeless:
         return Fact(1.0, "guessed", "there are no times; shifts do not change with it")
     return Fact(BLANK, "asked", ASKED["step"])
 
