@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Trivial,
     )
     from pacefno.inference import load, save
-    from pacefno.operators import FNO, GroupFNO
+    from pacefno.operators import FNO, GroupFNO, Symmetrised
     from pacefno.pace import PACE, UndeterminedFrameWarning
     from pacefno.task import Task
 
@@ -43,6 +43,7 @@ _NAMES = {
     "GroupFNO": "operators",
     "PACE": "pace",
     "PointGroup": "groups",
+    "Symmetrised": "operators",
     "Task": "task",
     "Translation": "groups",
     "Trivial": "groups",
@@ -63,6 +64,7 @@ __all__ = [
     "GalileanScaling",
     "GroupFNO",
     "PointGroup",
+    "Symmetrised",
     "Task",
     "Translation",
     "Trivial",
