@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Trivial,
     )
     from pacefno.inference import load, save
-    from pacefno.operators import FNO, Adapted, GroupFNO
+    from pacefno.operators import FNO, Adapted, GroupFNO, Symmetrised
     from pacefno.pace import PACE, UndeterminedFrameWarning
     from pacefno.task import Task
 
@@ -46,6 +46,7 @@ _NAMES = {
     "GroupFNO": "operators",
     "PACE": "pace",
     "PointGroup": "groups",
+    "Symmetrised": "operators",
     "Task": "task",
     "Translation": "groups",
     "Trivial": "groups",
@@ -70,6 +71,7 @@ __all__ = [
     "GalileanScaling",
     "GroupFNO",
     "PointGroup",
+    "Symmetrised",
     "Task",
     "Translation",
     "Trivial",

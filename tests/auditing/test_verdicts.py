@@ -13,6 +13,7 @@ from audited_models import (
     equivariant,
     flow_task,
     make_task,
+    one_sided,
     samples,
     scalar_task,
     smooth,
@@ -24,11 +25,12 @@ from audited_models import (
 from torch import Tensor
 
 import pacefno
-from pacefno.auditing.motions import BOOST, FRACTION, TOGETHER, TURN, WHOLE
+from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE
 from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
 from pacefno.groups import Euclidean, Galilean
-from pacefno.metrics import canonical_error, equivariance_error
+from pacefno.metrics import canonical_error, equivariance_error, relative_l2
+from pacefno.operators import Adapted, Symmetrised
 from pacefno.task import Task
 
 
@@ -98,6 +100,34 @@ def test_the_true_solution_follows_everything_whatever_frame_it_is_seen_in() -> 
     assert found.worst_equivariance < 1e-12
 
 
+def test_a_model_that_mirrors_do_not_keep_is_told_apart_and_averaging_mends_it() -> None:
+    task = scalar_task()
+    field, target = samples(task)
+    target = target - smooth(field) + one_sided(field)  # learned where everything pulls one way
+    found = pacefno.audit(one_sided, task, field, target, point_group="p4m")
+    assert levels(found) == {
+        WHOLE: "exact", FRACTION: "exact", TOGETHER: "exact", POINT: "fails"
+    }  # fmt: skip
+    mirrored = {row.label: row for row in found.rows if row.family == POINT}
+    assert len(mirrored) == 7
+    assert mirrored["(x, y) -> (x, -y)"].equivariance < 1e-5  # it pulls along x alone
+    assert mirrored["(x, y) -> (-x, y)"].equivariance > 0.1
+    assert "It fails for mirrors and quarter turns, 6 of 7 of them" in found.verdict
+    averages = [row.averaged for row in (found.rest, *mirrored.values())]
+    assert averages == pytest.approx([averages[0]] * 8, rel=1e-3)
+    one = Symmetrised(Adapted(one_sided), "p4m", "p: scalar").eval()(field)
+    assert averages[0] == pytest.approx(float(relative_l2(one, target).mean()), rel=1e-5)
+    assert "Averaging over p4m gives" in found.verdict
+
+
+def test_a_model_that_mirrors_keep_is_said_to_follow_them() -> None:
+    task = flow_task()
+    found = pacefno.audit(equivariant, task, *samples(task), point_group="p4m")
+    assert levels(found)[POINT] == "exact"
+    assert "mirrors and quarter turns exactly" in found.verdict
+    assert "Averaging" not in found.verdict
+
+
 def test_a_model_that_ignores_its_input_is_not_praised_for_following() -> None:
     task = scalar_task()
     found = pacefno.audit(constant, task, *samples(task))
@@ -126,9 +156,9 @@ def test_a_model_that_returns_no_numbers_fails_everywhere_and_its_report_is_stil
 
 def test_every_fault_gets_another_verdict() -> None:
     task = scalar_task()
-    models = (equivariant, zero_padded, strided, with_positions, constant)
+    models = (equivariant, zero_padded, strided, with_positions, one_sided, constant)
     data = samples(task)
-    verdicts = {pacefno.audit(model, task, *data).verdict for model in models}
+    verdicts = {pacefno.audit(model, task, *data, point_group="p4m").verdict for model in models}
     assert len(verdicts) == len(models)
 
 

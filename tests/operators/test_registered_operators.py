@@ -13,12 +13,14 @@ from pacefno.fields import Box
 from pacefno.operators import (
     FNO,
     OPERATORS,
+    Adapted,
     Conditioned,
     GroupFNO,
     Recurrent,
     Residual,
     SpaceTimeFNO,
     Standardised,
+    Symmetrised,
 )
 from pacefno.registry import build, spec_of
 
@@ -31,6 +33,10 @@ EXAMPLES: dict[str, Callable[[], nn.Module]] = {
     "recurrent": lambda: Recurrent(FNO(2, 2, 1, 6, 3, layers=2), 3),
     "residual": lambda: Residual(FNO(2, 2, 4, 6, 3, layers=2), channels=2),
     "conditioned": lambda: Conditioned(FNO(2, 5, 3, 6, 3, layers=2), [1.0, 2.0], 0.5, 0.1),
+    "symmetrised": lambda: Symmetrised(
+        FNO(2, 2, 3, 6, 3, layers=2, positions="grid", head=8), "p4m", "u: velocity", "scalar"
+    ),
+    "adapted": lambda: Adapted(FNO(2, 2, 3, 6, 3, layers=2), inputs={"field": 2}, keywords=True),
     "standardised": lambda: Standardised(FNO(2, 2, 2, 6, 3, layers=2), SCALE, SCALE),
 }
 over_names = pytest.mark.parametrize("name", of_the_package(OPERATORS))

@@ -129,7 +129,7 @@ def audit(
         left_out=tuple(left_out),
         undetermined=tuple(name for name in task.group.coordinates if name in bench.lost),
         ignores_input=bench.ignores_input(),
-        point_group=None if points is None else points.name,
+        point_group=None if points is None else points.which,
     )
 
 
@@ -154,7 +154,7 @@ def _point_motion(points: PointGroup, element: int, given: Field) -> Motion:
     xi = torch.full((len(given), 1), float(element), dtype=torch.float64)
     act, undo = partial(points.act, xi=xi), partial(points.inverse, xi=xi)
     label = describe_element(points, element)
-    return Motion(POINT, points.name, float(element), label, act, undo)
+    return Motion(POINT, points.which, float(element), label, act, undo)
 
 
 def describe_element(points: PointGroup, element: int) -> str:

@@ -75,6 +75,9 @@ def plan_motions(
             xi = group.identity(len(input), device=input.values.device)
             xi[:, column] = signs[:, column] * distance
             motion = _along(group, column, size, xi)
+            if group.periods[column] not in (1.0, 2 * math.pi, math.inf):
+                left_out[name] = f"{name}: it counts elements; audit them as a point group"
+                break
             if motion.act(input).box is not None:
                 left_out[name] = (
                     f"{name}: it changes the box of each sample, of which a model that is given "

@@ -10,6 +10,7 @@ from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
 from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO
 from pacefno.operators.standardised import Standardised
+from pacefno.operators.symmetrised import Symmetrised
 from pacefno.registry import registered
 
 OPERATORS = registered("operator")
@@ -24,4 +25,5 @@ __all__ = [
     "Residual",
     "SpaceTimeFNO",
     "Standardised",
+    "Symmetrised",
 ]
