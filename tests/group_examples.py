@@ -12,7 +12,17 @@ from dataclasses import dataclass
 import torch
 
 from pacefno.fields import Field, FieldType
-from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translation, Trivial
+from pacefno.groups import (
+    Euclidean,
+    Galilean,
+    GalileanScaling,
+    Group,
+    PointGroup,
+    Product,
+    Translation,
+    Trivial,
+    element,
+)
 from pacefno.testing import long_waves, random_field
 
 TAU = 6.283185307179586
@@ -99,5 +109,32 @@ EXAMPLES: dict[str, Example] = {
     "euclidean-velocity": example(Euclidean(), "u: velocity, p: scalar", TAU),
     "euclidean-momentum-snapshots": example(
         Euclidean(), "h: scalar, m: momentum of h, e: vector", 2.0, (0.0, 1.0)
+    ),
+    "point-z2": example(PointGroup("z2"), "u: speed, c: scalar", 3.0, (0.0, 1.0)),
+    "point-z2-quarter": example(PointGroup("z2", centre=0.25), "u: velocity"),
+    "point-mirrors": example(PointGroup("p2m"), "u: velocity, w: pseudoscalar", (2.0, 1.0)),
+    "point-square": example(PointGroup("p4m"), "w: pseudoscalar, u: velocity", TAU),
+    "point-square-snapshots": example(PointGroup("p4"), "h: scalar, m: momentum of h", 1.0, (0, 1)),
+    "point-diagonal": example(PointGroup("diagonal", centre=0.25), "u: speed, e: vector"),
+    "point-glide": example(PointGroup("glide-y"), "w: pseudoscalar", (2.0, 1.0)),
+    "point-third": example(
+        PointGroup.generated("third", element(((1, 0), (0, 1)), (1 / 3, 0), -1)), "c: scalar"
+    ),
+    "point-sign": example(PointGroup("sign-1d"), "c: scalar"),
+    "point-cube": example(PointGroup("cube"), "w: pseudoscalar, u: velocity"),
+    "point-diagonal-3d": example(PointGroup("diagonal-3d"), "u: speed"),
+    "product-1d": example(Product(Galilean(1), PointGroup("z2")), "u: speed", 3.0, (0.5,)),
+    "product-scaling": example(
+        Product(GalileanScaling(), PointGroup("z2")), "u: speed", 30.0, (0.0, 1.0), 0.2
+    ),
+    "product-momentum": example(
+        Product(Galilean(2), PointGroup("p4m")), "h: scalar, m: momentum of h", 2.0, (0.0, 0.7)
+    ),
+    "product-diagonal": example(
+        Product(Galilean(2, diagonal=True), PointGroup("diagonal", centre=0.25)), "u: speed"
+    ),
+    "product-rigid": example(Product(Euclidean(), PointGroup("p4m")), "w: pseudoscalar"),
+    "product-3d": example(
+        Product(Galilean(3), PointGroup("cube")), "u: velocity, p: scalar", 2.0, (0.3,)
     ),
 }

@@ -144,7 +144,7 @@ def test_every_frame_is_rebuilt_with_its_weights(name: str) -> None:
 def test_an_operator_keeps_its_own_point_group_whatever_the_group_of_the_model() -> None:
     operator = GroupFNO(2, 1, 1, 3, 3, "p4m")
     again = build(spec_of(operator), group=Translation(2), type=FieldType.parse("p: scalar", 2))
-    assert isinstance(again.group, PointGroup) and again.group.name == "p4m"
+    assert isinstance(again.group, PointGroup) and again.group.which == "p4m"
 
 
 def test_what_cannot_be_rebuilt_is_named() -> None:

@@ -19,7 +19,8 @@ CORE = (
     "losses", "testing",
 )  # fmt: skip
 ROOMS = (
-    *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "train", "paper", "cli",
+    *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "train",
+    "auditing", "paper", "cli",
 )  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}  # the doors: they may open on every room
 MOST_MODULES_OF_A_TRAINING = 45

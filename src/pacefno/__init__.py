@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from importlib.metadata import version
 
     from pacefno import frames, grid, groups, metrics, pde, registry, testing
+    from pacefno.auditing import Audit, audit, wrap
     from pacefno.fields import Box, Field, FieldType
     from pacefno.grid import FieldError
     from pacefno.groups import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         Trivial,
     )
     from pacefno.inference import load, save
-    from pacefno.operators import FNO, GroupFNO
+    from pacefno.operators import FNO, Adapted, GroupFNO, Symmetrised
     from pacefno.pace import PACE, UndeterminedFrameWarning
     from pacefno.task import Task
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _MODULES = ("frames", "grid", "groups", "metrics", "pde", "registry", "testing")
 _NAMES = {
+    "Adapted": "operators",
+    "Audit": "auditing",
     "Box": "fields",
     "Euclidean": "groups",
     "FNO": "operators",
@@ -43,17 +46,22 @@ _NAMES = {
     "GroupFNO": "operators",
     "PACE": "pace",
     "PointGroup": "groups",
+    "Symmetrised": "operators",
     "Task": "task",
     "Translation": "groups",
     "Trivial": "groups",
     "UndeterminedFrameWarning": "pace",
+    "audit": "auditing",
     "load": "inference",
     "save": "inference",
+    "wrap": "auditing",
 }
 
 __all__ = [
     "FNO",
     "PACE",
+    "Adapted",
+    "Audit",
     "Box",
     "Euclidean",
     "Field",
@@ -63,11 +71,13 @@ __all__ = [
     "GalileanScaling",
     "GroupFNO",
     "PointGroup",
+    "Symmetrised",
     "Task",
     "Translation",
     "Trivial",
     "UndeterminedFrameWarning",
     "__version__",
+    "audit",
     "frames",
     "grid",
     "groups",
@@ -77,6 +87,7 @@ __all__ = [
     "registry",
     "save",
     "testing",
+    "wrap",
 ]
 
 

@@ -121,7 +121,8 @@ def _hints(
         yield "whether the model sees positions, pads with zeros or strides; or wrap it in PACE"
     else:
         missing = (model.frame_of(field).quality <= 0).any(dim=0).tolist()
-        names = [name for name, lost in zip(group.coordinates, missing, strict=True) if lost]
+        coordinates = model.group.coordinates  # those of the group may be more: a product's
+        names = [name for name, lost in zip(coordinates, missing, strict=True) if lost]
         if names:
             yield f"the field, which does not determine {', '.join(names)} (model.frame_of(field))"
         if any(name in spatial for name in wrong):

@@ -62,7 +62,8 @@ def defect(model: nn.Module, field: Tensor, group: PointGroup, rho: Tensor) -> f
     """The largest relative difference of ``f(g a)`` and ``g f(a)`` over the group."""
     out = model(field)
     return max(
-        distance(model(group.act(field, g, rho)), group.act(out, g, rho)) for g in range(group.size)
+        distance(model(group.move(field, g, rho)), group.move(out, g, rho))
+        for g in range(group.order)
     )
 
 
@@ -112,9 +113,9 @@ def test_snapshots_in_and_out_may_differ_in_number() -> None:
     rho_in = representation(group, "u: velocity", 20)
     rho_out = representation(group, "u: velocity", 4)
     field = random(1, 20, 10, 10)
-    for g in range(group.size):
-        moved = model(group.act(field, g, rho_in))
-        assert distance(moved, group.act(model(field), g, rho_out)) < 1e-12
+    for g in range(group.order):
+        moved = model(group.move(field, g, rho_in))
+        assert distance(moved, group.move(model(field), g, rho_out)) < 1e-12
 
 
 def test_momenta_treated_as_scalars_do_not_turn() -> None:
@@ -171,14 +172,14 @@ def test_shifts_commute_exactly_when_there_are_no_positions(dtype: torch.dtype) 
 def test_the_table_is_the_definition(name: str, modes: tuple[int, ...], dtype: torch.dtype) -> None:
     """``K_{h h'}(k) = K_{h^-1 h'}(h^-1 k)`` with complex kernels, wavenumber by wavenumber."""
     group, w = POINT_GROUPS[name], 2
-    p = random(group.size, *(2 * m - 1 for m in modes), w, w, dtype=dtype)
+    p = random(group.order, *(2 * m - 1 for m in modes), w, w, dtype=dtype)
     weight = turned_kernels(p, kernel_table(modes, group))
     extended = torch.tensor(group.matrices)
     for k in product(*(range(1 - m, m) for m in modes[:-1]), range(modes[-1])):
         space, time = torch.tensor(k[: group.dim]), k[group.dim :]
         place = tuple(reversed([*(k[i] + modes[i] - 1 for i in range(len(k) - 1)), k[-1]]))
-        got = weight[place].reshape(group.size, w, 2, group.size, w)
-        for h, other in product(range(group.size), repeat=2):
+        got = weight[place].reshape(group.order, w, 2, group.order, w)
+        for h, other in product(range(group.order), repeat=2):
             back = [*(extended[h].T @ space).tolist(), *time]
             own = group.quotients[h][other]
             plus, minus = (
@@ -194,7 +195,7 @@ def test_every_coefficient_matters_and_outputs_are_real_kernels(modes: tuple[int
     """From ``p`` to kernels on the band has full rank: as many reals as needed, no more."""
     dim = len(modes)
     identity = tuple(tuple(int(i == j) for j in range(dim)) for i in range(dim))
-    group = PointGroup("trivial", (identity,))
+    group = PointGroup("trivial", [(identity,)])
     sizes = [2 * m - 1 for m in modes]
     count = torch.Size(sizes).numel()
     basis = torch.eye(count, dtype=torch.float64).reshape(count, 1, *sizes, 1, 1)
@@ -219,11 +220,11 @@ def test_norms_and_the_pointwise_map_on_coefficients_equal_those_on_the_grid(
     torch.manual_seed(0)
     group, width = POINT_GROUPS[name], 2
     layer = GroupSpectral(width, modes, group, norm).to(dtype)
-    v = 0.7 + random(*reversed(grid), 3, group.size * width, dtype=dtype)
+    v = 0.7 + random(*reversed(grid), 3, group.order * width, dtype=dtype)
 
     def normalised(field: Tensor) -> Tensor:
         """Instance normalisation of ``(B, w, |G| * points)``."""
-        split = field.reshape(-1, 3, group.size, width).permute(1, 3, 2, 0)
+        split = field.reshape(-1, 3, group.order, width).permute(1, 3, 2, 0)
         done = F.instance_norm(split.flatten(2)).reshape(split.shape)
         return done.permute(3, 0, 2, 1).reshape(field.shape)
 
@@ -383,7 +384,7 @@ def test_forward_derivatives_and_vmap_work() -> None:
         ({"channels": "u: speed"}, r"does not keep the line along \(1, ..., 1\)"),
         ({"channels": "s: tensor"}, "unknown kind 'tensor'.* Expected one of scalar, pseudoscalar"),
         ({"channels": "u: vector"}, "'u: vector' describes 2 channels, got 3: expected a multiple"),
-        ({"group": "p5"}, "unknown point group 'p5'. Expected one of z1, p1"),
+        ({"group": "p5"}, "unknown point group 'p5'. Expected one of z1, z2, p1"),
         ({"positions": "grid"}, "positions: expected None or 'symmetric', got 'grid'"),
         ({"width": 0}, "width: expected a positive integer, got 0"),
     ],

@@ -13,6 +13,7 @@ from pacefno.fields import Box
 from pacefno.operators import (
     FNO,
     OPERATORS,
+    Adapted,
     Conditioned,
     GroupFNO,
     Recurrent,
@@ -20,6 +21,7 @@ from pacefno.operators import (
     SpaceTimeFNO,
     SplitStep,
     Standardised,
+    Symmetrised,
 )
 from pacefno.registry import build, spec_of
 
@@ -33,6 +35,10 @@ EXAMPLES: dict[str, Callable[[], nn.Module]] = {
     "residual": lambda: Residual(FNO(2, 2, 4, 6, 3, layers=2), channels=2),
     "conditioned": lambda: Conditioned(FNO(2, 5, 3, 6, 3, layers=2), [1.0, 2.0], 0.5, 0.1),
     "split-step": lambda: SplitStep(FNO(2, 6, 2, 6, 3, layers=2), [(2, 0.1)], [1.0, 2.0], 0.5),
+    "symmetrised": lambda: Symmetrised(
+        FNO(2, 2, 3, 6, 3, layers=2, positions="grid", head=8), "p4m", "u: velocity", "scalar"
+    ),
+    "adapted": lambda: Adapted(FNO(2, 2, 3, 6, 3, layers=2), inputs={"field": 2}, keywords=True),
     "standardised": lambda: Standardised(FNO(2, 2, 2, 6, 3, layers=2), SCALE, SCALE),
 }
 over_names = pytest.mark.parametrize("name", of_the_package(OPERATORS))

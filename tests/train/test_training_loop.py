@@ -243,7 +243,7 @@ def test_fine_tuning_begins_at_the_given_weights(smoke_source: Source, tmp_path:
 # --- resume, kill, divergence ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["fno", "pace"])
+@pytest.mark.parametrize("model", ["fno", "pace", "fno-symmetrised"])
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     model: str, smoke_source: Source, tmp_path: Path
 ) -> None:

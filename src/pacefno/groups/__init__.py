@@ -7,7 +7,14 @@ from __future__ import annotations
 from pacefno.groups.base import Group
 from pacefno.groups.euclidean import Euclidean
 from pacefno.groups.galilean import Galilean, GalileanScaling
-from pacefno.groups.point_group import POINT_GROUPS, PointGroup, representation, symmetric_scale
+from pacefno.groups.point_group import (
+    POINT_GROUPS,
+    PointGroup,
+    Product,
+    element,
+    representation,
+    symmetric_scale,
+)
 from pacefno.groups.translation import Translation, Trivial, shift
 from pacefno.registry import registered
 
@@ -21,8 +28,10 @@ __all__ = [
     "GalileanScaling",
     "Group",
     "PointGroup",
+    "Product",
     "Translation",
     "Trivial",
+    "element",
     "representation",
     "shift",
     "symmetric_scale",

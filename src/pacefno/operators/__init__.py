@@ -5,10 +5,12 @@ A new one is one class and ``@register("operator", NAME)``.
 
 from __future__ import annotations
 
+from pacefno.operators.adapters import Adapted
 from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
 from pacefno.operators.over_time import Conditioned, Recurrent, Residual, SpaceTimeFNO, SplitStep
 from pacefno.operators.standardised import Standardised
+from pacefno.operators.symmetrised import Symmetrised
 from pacefno.registry import registered
 
 OPERATORS = registered("operator")
@@ -16,6 +18,7 @@ OPERATORS = registered("operator")
 __all__ = [
     "FNO",
     "OPERATORS",
+    "Adapted",
     "Conditioned",
     "GroupFNO",
     "Recurrent",
@@ -23,4 +26,5 @@ __all__ = [
     "SpaceTimeFNO",
     "SplitStep",
     "Standardised",
+    "Symmetrised",
 ]

@@ -39,11 +39,11 @@ def kernel_table(modes: tuple[int, ...], group: PointGroup) -> Tensor:
     ``(*band, h', h)``.
     """
     dim, half = len(modes), modes[-1]
-    own = torch.arange(group.size * math.prod(2 * m - 1 for m in modes)).reshape(
-        group.size, *(2 * m - 1 for m in modes)
+    own = torch.arange(group.order * math.prod(2 * m - 1 for m in modes)).reshape(
+        group.order, *(2 * m - 1 for m in modes)
     )
     turned = []
-    for h in range(group.size):
+    for h in range(group.order):
         order, mirrored = group.moves(h)
         axes = [1 + axis for axis in (*order, *range(group.dim, dim))]
         kernel = (
@@ -95,7 +95,7 @@ class GroupSpectral(nn.Module):
         super().__init__()
         self.modes, self.group, self.norm = modes, group, norm
         self.weight = uniform(
-            group.size * width, group.size, *(2 * m - 1 for m in modes), width, width
+            group.order * width, group.order, *(2 * m - 1 for m in modes), width, width
         )
         self.pointwise = GroupLinear(width, width, group)
         lead, *rest = band_shape(modes)
@@ -128,7 +128,7 @@ class GroupSpectral(nn.Module):
         """
         first = v[(0,) * len(self.modes)].detach()  # (B, |G| w), at one point
         constant = (
-            first.reshape(len(first), self.group.size, -1).mean(dim=1).repeat(1, self.group.size)
+            first.reshape(len(first), self.group.order, -1).mean(dim=1).repeat(1, self.group.order)
         )
         return v - constant
 
@@ -136,7 +136,7 @@ class GroupSpectral(nn.Module):
         """Coefficients without mean, over the standard deviation of ``v``, whose they are; None: of
         the band alone.
         """
-        centred = z.reshape(*z.shape[:-1], self.group.size, -1).clone()  # (M, 2, B, |G|, w)
+        centred = z.reshape(*z.shape[:-1], self.group.order, -1).clone()  # (M, 2, B, |G|, w)
         mean = centred[self.constant, 0].mean(dim=1, keepdim=True)  # (B, 1, w)
         centred[self.constant, 0] -= mean
         variance = self._variance_of_band(centred) if v is None else self._variance_on_grid(v, mean)
@@ -154,7 +154,7 @@ class GroupSpectral(nn.Module):
         derivatives skip the mean.
         """
         c = mean.detach()
-        squares = (v.reshape(-1, *mean.shape[:1], self.group.size, mean.shape[-1]) - c).square()
+        squares = (v.reshape(-1, *mean.shape[:1], self.group.order, mean.shape[-1]) - c).square()
         power = squares.new_full((1, len(squares)), 1 / len(squares)) @ squares.flatten(
             1
         )  # a product: faster than a mean
@@ -172,9 +172,9 @@ class GroupLinear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, group: PointGroup) -> None:
         super().__init__()
-        self.size = group.size
-        fan_in = group.size * inputs
-        self.weight = uniform(fan_in, group.size, outputs, inputs)
+        self.size = group.order
+        fan_in = group.order * inputs
+        self.weight = uniform(fan_in, group.order, outputs, inputs)
         self.bias = uniform(fan_in, outputs)
         self.register_buffer("quotients", torch.tensor(group.quotients), persistent=False)
 

@@ -109,13 +109,13 @@ class GroupFNO(nn.Module):
 def _check_band(modes: tuple[int, ...], group: PointGroup) -> None:
     if len(modes) < group.dim:
         raise ValueError(
-            f"group: {group.name} acts on {group.dim} axes, got a field of {len(modes)}: choose "
+            f"group: {group.which} acts on {group.dim} axes, got a field of {len(modes)}: choose "
             "another group"
         )
-    for element in range(group.size):
-        order, _ = group.moves(element)
-        if any(modes[i] != modes[axis] for i, axis in enumerate(order)):
+    for element in range(group.order):
+        axes, _ = group.moves(element)
+        if any(modes[i] != modes[axis] for i, axis in enumerate(axes)):
             raise ValueError(
-                f"modes: {group.name} exchanges axes, so they need the same number of modes, got "
+                f"modes: {group.which} exchanges axes, so they need the same number of modes, got "
                 f"{modes}"
             )

@@ -45,6 +45,12 @@ class Benchmark:
     paper_preset: Sections = field(default_factory=dict)  # the paper's settings, where it has any
     paper: dict[str, tuple[float, float]] = field(default_factory=dict)  # row -> its numbers
     in_tables: bool = True  # False for one made for demos and tests
+    mirror: str = ""  # what is left of the point group where the frame finds the turns
+
+    @property
+    def symmetry(self) -> str:
+        """The finite symmetries that keep the slice: those of the equation, or a mirror."""
+        return self.mirror or self.equation.point_group
 
     @property
     def task(self) -> Task:
@@ -266,7 +272,7 @@ def navier_stokes() -> Benchmark:
     """Compact vorticity without net circulation, so that any rotation is nearly a symmetry."""
     law = Law("compact vorticity, radius 0.14, rms 3, tau 7, gamma 2.5", draw_compact_vorticity)
     return _navier_stokes(
-        "navier_stokes", "2-D Navier-Stokes (compact)", law, MomentSlice,
+        "navier_stokes", "2-D Navier-Stokes (compact)", law, MomentSlice, "mirror-x",
         nu=4e-4, spacing=0.1, step=0.02, precision="float64",
     )  # fmt: skip
 
@@ -275,7 +281,7 @@ def navier_stokes_literal() -> Benchmark:
     """The paper's construction: periodic vorticity, whole trajectories rotated by shears."""
     law = Law("gaussian vorticity, tau 7, gamma 2.5, rms 1.3", draw_periodic_vorticity)
     return _navier_stokes(
-        "navier_stokes_literal", "2-D Navier-Stokes (literal)", law, QuarterSlice,
+        "navier_stokes_literal", "2-D Navier-Stokes (literal)", law, QuarterSlice, "mirror-y",
         nu=1e-3, spacing=1.0, step=0.04, precision="float32",
     )  # fmt: skip
 
@@ -285,6 +291,7 @@ def _navier_stokes(
     title: str,
     law: Law,
     slice: Callable[[Group], CanonicalSlice],
+    mirror: str,
     *,
     nu: float,
     spacing: float,
@@ -342,6 +349,7 @@ def _navier_stokes(
             "pace-tta": (0.0129, 0.2593),
             "gfno": (0.0459, 0.4091),
         },
+        mirror=mirror,
     )
 
 

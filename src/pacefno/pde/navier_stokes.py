@@ -23,7 +23,7 @@ class NavierStokes(Equation):
     name = "navier_stokes"
     dim = 2
     channels = "vorticity: pseudoscalar"
-    point_group = "p4"
+    point_group = "p4m"  # the whole square
 
     def __init__(self, nu: float) -> None:
         self.nu = nu

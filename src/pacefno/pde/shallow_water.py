@@ -22,7 +22,7 @@ class ShallowWater(Equation):
     name = "shallow_water"
     dim = 2
     channels = "h: scalar, mx my: momentum of h"
-    point_group = "p4"
+    point_group = "p4m"  # the whole square
 
     def __init__(self, nu: float, gravity: float) -> None:
         self.nu = nu

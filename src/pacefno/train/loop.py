@@ -36,6 +36,7 @@ from pacefno.errors import UsageError
 from pacefno.files import lock_folder, remove_stale_temporaries, write_text
 from pacefno.inference import describe_model, weights_of
 from pacefno.pace import PACE, UndeterminedFrameWarning
+from pacefno.pde.initial import generator_for
 from pacefno.train.config import RunConfig, changed_settings
 from pacefno.train.objective import (
     Batch,
@@ -329,7 +330,8 @@ class Trainer:
         self._say = callbacks.on_message
         while self.progress.epoch < schedule.epochs:
             started = time.perf_counter()
-            record = self._epoch(steps, callbacks)
+            with self._own_random_numbers():
+                record = self._epoch(steps, callbacks)
             last = self.progress.epoch == schedule.epochs
             if last or self.progress.epoch % schedule.validate_every == 0:
                 record["validation_error"] = self._validate()
@@ -365,6 +367,16 @@ class Trainer:
         return bool(self.fabric.all_reduce(torch.tensor(float(wish)), reduce_op="max"))
 
     # --- one epoch
+
+    @contextmanager
+    def _own_random_numbers(self) -> Iterator[None]:
+        """What a model draws in training depends on seed and epoch alone, so that a resumed run
+        draws what an uninterrupted one would have drawn.
+        """
+        words = self.config.seed, self.progress.epoch, self.fabric.global_rank
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator_for("model", *words).initial_seed())
+            yield
 
     def _epoch(self, steps: int, callbacks: Callbacks) -> dict[str, float]:
         schedule, epoch = self.config.schedule, self.progress.epoch

@@ -1,0 +1,259 @@
+"""Models of other people: found by a text, or known by nothing but their predictions."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pacefno.auditing.measure import Model, audit
+from pacefno.auditing.result import Audit
+from pacefno.errors import UsageError
+from pacefno.files import PathError, make_folder, replacing, write_text
+from pacefno.grid import FieldError
+from pacefno.inference import load
+from pacefno.task import Task
+
+FORMS = (
+    "the folder of a run or of a saved model, module:attribute, or a program FILE.pt2 of "
+    "torch.export"
+)
+# All that a program of numbers and operations is stored as; anything else might be unpickled.
+HARMLESS = re.compile(
+    r"[^/]+/(data/weights/(weight_\d+|model_weights_config\.json)"
+    r"|data/constants/(tensor_\d+|model_constants_config\.json)"
+    r"|models/model\.json|data/sample_inputs/model\.pt"
+    r"|archive_format|archive_version|\.data/version|byteorder|\.data/serialization_id)"
+)
+ALIKE = 1e-3  # relative: inputs that differ by more were written for something else
+MANIFEST, INPUTS, PREDICTIONS = "manifest.json", "inputs", "predictions"
+
+
+class Opened(NamedTuple):
+    """A model, what to call it, and its batch where it takes no other."""
+
+    model: Model
+    name: str
+    batch: int | None = None
+
+
+# --- by a text ------------------------------------------------------------------------------------
+
+
+def open_model(text: str) -> Opened:
+    """The model that a text names; code is run only where ``module:attribute`` asks for it."""
+    path = Path(text)
+    if path.suffix == ".pt2":
+        return open_program(path)
+    if path.suffix in (".pt", ".pth", ".pkl", ".ckpt"):
+        raise UsageError(
+            f"{text}: pickled files are never opened; expected {FORMS}: build the model in a "
+            "module of your own that loads its weights, or torch.export it"
+        )
+    if not path.exists() and re.fullmatch(r"[\w.]+:[\w.]+", text):
+        return Opened(import_model(text), text)
+    if not path.exists():
+        raise UsageError(f"{text}: there is no such model: expected {FORMS}")
+    return Opened(load(path), text)
+
+
+def import_model(text: str) -> Model:
+    """``module:attribute``: a module or a function as it is, a class built without arguments."""
+    where, _, name = text.partition(":")
+    try:
+        found: Any = importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not where.startswith(error.name):
+            raise  # something that it imports itself
+        raise UsageError(f"{text}: there is no module {where!r} here or on the path") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{text}: the module {where} has no {name!r}")
+        found = getattr(found, part)
+    if inspect.isclass(found):
+        needed = [
+            p.name
+            for p in inspect.signature(found).parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        if needed:
+            raise UsageError(
+                f"{text}: the class needs {', '.join(needed)}: name an instance of it, or a "
+                "function of the field"
+            )
+        found = found()
+    if not callable(found):
+        raise UsageError(f"{text}: expected a module or a function, got {type(found).__name__}")
+    model: Model = found.eval() if isinstance(found, nn.Module) else found
+    return model
+
+
+def open_program(path: Path) -> Opened:
+    """A program of ``torch.export.save``, if there is nothing in it that would be unpickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if odd := [name for name in archive.namelist() if not HARMLESS.fullmatch(name)]:
+                raise UsageError(f"{path}: holds {odd[0]!r}, which is no plain tensor: {_RESAVE}")
+            for name in archive.namelist():
+                content = archive.read(name)
+                if name.endswith("_config.json"):
+                    for key, entry in json.loads(content)["config"].items():
+                        if entry["use_pickle"]:
+                            raise UsageError(f"{path}: {key} is pickled: {_RESAVE}")
+                elif name.endswith(".pt"):
+                    torch.load(io.BytesIO(content), weights_only=True)  # or it would be unpickled
+        program = torch.export.load(path)
+    except UsageError:
+        raise
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file: expected {FORMS}") from None
+    except Exception as error:  # whatever zip files, JSON and torch find wrong with it
+        raise PathError(path, f"is no program of torch.export.save ({error}): {_RESAVE}") from None
+    batch = None
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs:
+            size = node.meta["val"].shape[0]
+            batch = size if isinstance(size, int) else None
+    return Opened(program.module(), str(path), batch)
+
+
+_RESAVE = "save it again with torch.export.save from weights that are dense tensors"
+
+
+# --- by its predictions ---------------------------------------------------------------------------
+
+
+def write_inputs(
+    folder: Path, task: Task, input: Tensor, target: Tensor, options: dict[str, Any]
+) -> int:
+    """Write every field that an audit wants predicted, and a manifest; how many they are.
+
+    An audit never looks at a prediction before it asks for the next, so what it asks is known
+    beforehand: it is run on a model that keeps its inputs and answers 0.
+    """
+    if any((folder / PREDICTIONS).glob("*")):
+        raise UsageError(
+            f"{folder} holds predictions already: read them with --read-predictions, or choose "
+            "another folder"
+        )
+    make_folder(folder / INPUTS)
+    make_folder(folder / PREDICTIONS)
+    recorder = _Recorder(folder, target)
+    audit(recorder, task, input, target, batch=len(input), on_progress=recorder.note, **options)
+    document = {
+        "format": 1,
+        "what": f"predict each {INPUTS}/N.npy (B, C, *grid) and save it as {PREDICTIONS}/N.npy",
+        "task": task.document(),
+        "samples": len(input),
+        "options": options,
+        "files": recorder.files,
+    }
+    write_text(folder / MANIFEST, json.dumps(document, indent=1) + "\n")
+    return len(recorder.files)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What was written into a folder; an error for a folder that was not finished."""
+    try:
+        document: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        if document["format"] != 1:
+            raise ValueError(f"format {document['format']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{folder} holds no manifest of an audit ({error}): write one with --write-inputs"
+        ) from None
+    return document
+
+
+def read_predictions(folder: Path, task: Task, input: Tensor, target: Tensor, name: str) -> Audit:
+    """The audit of whatever predicted the inputs of a folder."""
+    document = read_manifest(folder)
+    wanted = [entry["prediction"] for entry in document["files"]]
+    missing = [name for name in wanted if not (folder / name).exists()]
+    if missing:
+        raise UsageError(
+            f"{folder}: {len(missing)} of {len(wanted)} predictions are missing, the "
+            f"first is {missing[0]}: save one (B, C, *grid) array for each input"
+        )
+    replay = _Replay(folder, document["files"])
+    return audit(replay, task, input, target, batch=len(input), name=name, **document["options"])
+
+
+@final
+class _Recorder:
+    """A model that stores what it is given."""
+
+    def __init__(self, folder: Path, target: Tensor) -> None:
+        self.folder, self.target = folder, target
+        self.files: list[dict[str, Any]] = []
+        self.motion = "at rest"
+
+    def note(self, done: int, total: int, motion: str) -> None:
+        self.motion = motion
+
+    def __call__(self, values: Tensor) -> Tensor:
+        name = f"{len(self.files):03d}.npy"
+        with replacing(self.folder / INPUTS / name) as temporary, open(temporary, "wb") as file:
+            np.save(file, values.numpy(), allow_pickle=False)
+        within = self.files and self.files[-1]["what"] == self.motion
+        self.files.append(
+            {
+                "input": f"{INPUTS}/{name}",
+                "prediction": f"{PREDICTIONS}/{name}",
+                "shape": list(self.target.shape),
+                "what": f"{self.motion}, as PACE sees it" if within else self.motion,
+            }
+        )
+        return torch.zeros_like(self.target)
+
+
+@final
+class _Replay:
+    """A model that answers from files, in the order in which they were written."""
+
+    def __init__(self, folder: Path, files: list[dict[str, Any]]) -> None:
+        self.folder = folder
+        self.files: Iterator[dict[str, Any]] = iter(files)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        entry = next(self.files, None)
+        if entry is None:
+            raise UsageError(f"{self.folder} was written for another task or version: {_REWRITE}")
+        asked = self._read(entry["input"])
+        if asked.shape != values.shape or float((asked - values).norm()) > ALIKE * float(
+            values.norm()
+        ):
+            raise UsageError(
+                f"{self.folder}: {entry['input']} is not what this task and these samples ask for: "
+                f"{_REWRITE}"
+            )
+        found = self._read(entry["prediction"])
+        if list(found.shape) != entry["shape"]:
+            raise FieldError(
+                f"{self.folder / entry['prediction']}: expected an array {tuple(entry['shape'])}, "
+                f"got {tuple(found.shape)}: samples, channels, then the grid"
+            )
+        return found.to(values.dtype)
+
+    def _read(self, name: str) -> Tensor:
+        try:
+            array = np.load(self.folder / name, allow_pickle=False)
+            return torch.from_numpy(np.ascontiguousarray(array))
+        except (OSError, ValueError, TypeError) as error:
+            raise UsageError(
+                f"{self.folder / name}: is no .npy file of numbers ({error}): save it with "
+                "numpy.save"
+            ) from None
+
+
+_REWRITE = "write the inputs again with --write-inputs and predict those"

@@ -1,0 +1,97 @@
+"""Any operator, made to commute with a finite group by averaging over it."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from pacefno.errors import UsageError
+from pacefno.fields import Box, FieldType
+from pacefno.groups.point_group import PointGroup, point_group_named, representation
+from pacefno.registry import register
+
+
+@register("operator", "symmetrised")
+@final
+class Symmetrised(nn.Module):
+    """``mean over g of g^-1 F(g a)``: exactly equivariant in evaluation, in one call of ``F``.
+
+    Args:
+        operator: any module on ``(B, C, *grid)``, trained or not. It may know positions.
+        group: a point group or its name. What stands inside PACE should keep its slice (see
+            ``docs/symmetries.md``): the others turn fields into ones that the frame turns back.
+        channels: what the channels of a snapshot are, ``"h: scalar, m: momentum of h"``;
+            ``"scalar"`` for any number of scalars.
+        output: the same of the prediction, where its channels are others.
+        samples: over how many random elements a sample is averaged in training: None for all, 1 for
+            a single one, which is augmentation, 0 for the operator as it is. The mean over draws
+            is the average over the group. Drawn from torch's global generator, so that the same
+            seed gives the same draws; over a batch all elements occur equally often.
+    """
+
+    def __init__(
+        self,
+        operator: nn.Module,
+        group: PointGroup | str,
+        channels: str,
+        output: str | None = None,
+        samples: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.group = point_group_named(group) if isinstance(group, str) else group
+        if samples is not None and not 0 <= samples <= self.group.order:
+            raise UsageError(
+                f"samples: expected None or 0 to {self.group.order}, the elements of "
+                f"{self.group.which}, got {samples}"
+            )
+        self.operator = operator
+        self.channels, self.output = channels, channels if output is None else output
+        self.samples = samples
+        self._rho: dict[tuple[str, int], Tensor] = {}
+        for text in (self.channels, self.output):  # refuses channels that do not fit the group
+            if text != "scalar":
+                self._representation(text, FieldType.parse(text, self.group.dim).size)
+
+    def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        order = self.group.order
+        count = order if self.samples is None or not self.training else self.samples
+        if count == 0 or order == 1:
+            return self._operate(field, box)
+        drawn = list(range(order)) if count == order else torch.randperm(order).tolist()
+        # Item t is sample t // count under the element drawn[t % order], so no sample gets one
+        # twice.
+        items = len(field) * count
+        rows = [range(r, items, order) for r in range(order) if r < items]
+        elements = [drawn[r] for r in range(len(rows))]
+        own = [torch.tensor([t // count for t in turn], device=field.device) for turn in rows]
+        parts = [field if count == order else field[which] for which in own]
+        rho = self._representation(self.channels, field.shape[1])
+        moved = [self.group.move(part, g, rho) for part, g in zip(parts, elements, strict=True)]
+        told = None if box is None else self._moved_box(box, own, elements)
+        made = self._operate(torch.cat(moved), told)
+        rho = self._representation(self.output, made.shape[1])
+        split = torch.split(made, [len(part) for part in parts])
+        back = [
+            self.group.move(part, self.group.inverses[g], rho)
+            for part, g in zip(split, elements, strict=True)
+        ]
+        if count == order:
+            return torch.stack(back).mean(dim=0)
+        place = torch.tensor([t for turn in rows for t in turn], device=field.device).argsort()
+        return torch.cat(back)[place].reshape(len(field), count, *made.shape[1:]).mean(dim=1)
+
+    def _operate(self, field: Tensor, box: Box | None) -> Tensor:
+        made: Tensor = self.operator(field) if box is None else self.operator(field, box=box)
+        return made
+
+    def _moved_box(self, box: Box, own: list[Tensor], elements: list[int]) -> Box:
+        pairs = zip(own, elements, strict=True)
+        lengths = [box.lengths[which][:, self.group.moves(g)[0]] for which, g in pairs]
+        return Box(torch.cat(lengths), torch.cat([box.step[which] for which in own]))
+
+    def _representation(self, text: str, count: int) -> Tensor:
+        if (text, count) not in self._rho:
+            self._rho[text, count] = representation(self.group, text, count)
+        return self._rho[text, count]
