@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import torch
 
 from pacefno.fields import Field, FieldType
-from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translation, Trivial
+from pacefno.groups import (
+    Euclidean,
+    Galilean,
+    GalileanScaling,
+    Group,
+    SpecialGalilean,
+    Translation,
+    Trivial,
+)
 from pacefno.testing import long_waves, random_field
 
 TAU = 6.283185307179586
@@ -100,4 +108,12 @@ EXAMPLES: dict[str, Example] = {
     "euclidean-momentum-snapshots": example(
         Euclidean(), "h: scalar, m: momentum of h, e: vector", 2.0, (0.0, 1.0)
     ),
+    "special-galilean": example(SpecialGalilean(), "u v: velocity"),
+    "special-galilean-beside": example(
+        SpecialGalilean(), "w: pseudoscalar, u: velocity, c: scalar, e: vector", 2.0, (0.6,)
+    ),
+    "special-galilean-snapshots": example(
+        SpecialGalilean(), "u: velocity, c: scalar", TAU, (-0.4, 0.0, 1.3), 0.5
+    ),
+    "special-galilean-momentum": example(SpecialGalilean(), "h: scalar, m: momentum of h", 1.5),
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Galilean,
         GalileanScaling,
         PointGroup,
+        SpecialGalilean,
         Translation,
         Trivial,
     )
@@ -43,6 +44,7 @@ _NAMES = {
     "GroupFNO": "operators",
     "PACE": "pace",
     "PointGroup": "groups",
+    "SpecialGalilean": "groups",
     "Task": "task",
     "Translation": "groups",
     "Trivial": "groups",
@@ -63,6 +65,7 @@ __all__ = [
     "GalileanScaling",
     "GroupFNO",
     "PointGroup",
+    "SpecialGalilean",
     "Task",
     "Translation",
     "Trivial",

@@ -8,6 +8,7 @@ from pacefno.groups.base import Group
 from pacefno.groups.euclidean import Euclidean
 from pacefno.groups.galilean import Galilean, GalileanScaling
 from pacefno.groups.point_group import POINT_GROUPS, PointGroup, representation, symmetric_scale
+from pacefno.groups.special_galilean import SpecialGalilean
 from pacefno.groups.translation import Translation, Trivial, shift
 from pacefno.registry import registered
 
@@ -21,6 +22,7 @@ __all__ = [
     "GalileanScaling",
     "Group",
     "PointGroup",
+    "SpecialGalilean",
     "Translation",
     "Trivial",
     "representation",

@@ -129,6 +129,9 @@ QUARTER: Matrix = ((0, -1), (1, 0))  # (x, y) -> (-y, x), as groups._rotation.qu
 HALF: Matrix = ((-1, 0), (0, -1))
 SWAP: Matrix = ((0, 1), (1, 0))
 REFLECTION: Matrix = ((-1, 0), (0, 1))
+CYCLE: Matrix = ((0, 0, 1), (1, 0, 0), (0, 1, 0))
+SWAP_XY: Matrix = ((0, 1, 0), (1, 0, 0), (0, 0, 1))
+INVERSION: Matrix = ((-1, 0, 0), (0, -1, 0), (0, 0, -1))
 
 POINT_GROUPS: dict[str, PointGroup] = {
     group.name: group
@@ -140,6 +143,7 @@ POINT_GROUPS: dict[str, PointGroup] = {
         PointGroup.generated("p4m", QUARTER, REFLECTION),
         # What keeps the line along (1, 1): scalar Burgers in the plane.
         PointGroup.generated("diagonal", SWAP, HALF),
+        PointGroup.generated("diagonal-3d", CYCLE, SWAP_XY, INVERSION),
     )
 }
 

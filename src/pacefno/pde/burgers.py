@@ -1,4 +1,4 @@
-"""Burgers' equation for a scalar on the torus, in one or two dimensions."""
+"""Burgers' equation for a scalar on the torus, in one, two or three dimensions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Burgers(Equation):
         self.dim = dim
         self.nu = nu
         self.group = Galilean(dim, diagonal=True)
-        self.point_group = "z2" if dim == 1 else "diagonal"
+        # What keeps the line along (1, ..., 1), along which u changes sign.
+        self.point_group = {1: "z2", 2: "diagonal", 3: "diagonal-3d"}[dim]
 
     @property
     def parameters(self) -> dict[str, float]:
