@@ -19,6 +19,7 @@ from pacefno.groups import (
     Group,
     PointGroup,
     Product,
+    SpecialGalilean,
     Translation,
     Trivial,
     element,
@@ -137,4 +138,12 @@ EXAMPLES: dict[str, Example] = {
     "product-3d": example(
         Product(Galilean(3), PointGroup("cube")), "u: velocity, p: scalar", 2.0, (0.3,)
     ),
+    "special-galilean": example(SpecialGalilean(), "u v: velocity"),
+    "special-galilean-beside": example(
+        SpecialGalilean(), "w: pseudoscalar, u: velocity, c: scalar, e: vector", 2.0, (0.6,)
+    ),
+    "special-galilean-snapshots": example(
+        SpecialGalilean(), "u: velocity, c: scalar", TAU, (-0.4, 0.0, 1.3), 0.5
+    ),
+    "special-galilean-momentum": example(SpecialGalilean(), "h: scalar, m: momentum of h", 1.5),
 }

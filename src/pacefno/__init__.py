@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Galilean,
         GalileanScaling,
         PointGroup,
+        SpecialGalilean,
         Translation,
         Trivial,
     )
@@ -46,6 +47,7 @@ _NAMES = {
     "GroupFNO": "operators",
     "PACE": "pace",
     "PointGroup": "groups",
+    "SpecialGalilean": "groups",
     "Symmetrised": "operators",
     "Task": "task",
     "Translation": "groups",
@@ -71,6 +73,7 @@ __all__ = [
     "GalileanScaling",
     "GroupFNO",
     "PointGroup",
+    "SpecialGalilean",
     "Symmetrised",
     "Task",
     "Translation",

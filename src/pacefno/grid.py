@@ -306,3 +306,46 @@ def energy_spectrum(field: Tensor) -> Tensor:
     )
     energy = power.new_zeros(field.shape[1], int(shell.max()) + 1).index_add_(1, shell, power)
     return energy[:, : min(shape) // 2 + 1]
+
+
+# --- plane vectors --------------------------------------------------------------------------------
+
+
+def curl_and_divergence(vectors: Tensor) -> Tensor:
+    """``(d_x v - d_y u, d_x u + d_y v)`` of vectors ``(..., 2, n, m)`` on the unit torus.
+
+    On an even grid the derivative of a Nyquist mode is not on the grid. The three modes that are
+    thereby left without any are kept as they are, times the highest wavenumber, so nothing but the
+    mean is lost, and :func:`from_curl_and_divergence` gives the rest back to round-off.
+    """
+    shape = vectors.shape[-2:]
+    u, v = to_spectrum(vectors, 2).unbind(dim=-3)
+    x, y, _ = _slopes(shape, u)
+    return from_spectrum(torch.stack([x * v - y * u, x * u + y * v], dim=-3), shape)
+
+
+def from_curl_and_divergence(scalars: Tensor) -> Tensor:
+    """The vectors ``(..., 2, n, m)`` without a mean that have this curl and this divergence."""
+    shape = scalars.shape[-2:]
+    curl, divergence = to_spectrum(scalars, 2).unbind(dim=-3)
+    x, y, size = _slopes(shape, curl)
+    found = torch.stack([x * divergence - y * curl, x * curl + y * divergence], dim=-3)
+    return from_spectrum(found * size, shape)
+
+
+def _slopes(shape: Sequence[int], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The symbols of both derivatives, and ``1 / (d_x^2 + d_y^2)``, which is 0 for the mean."""
+    k = wavenumbers(shape, dtype=like.real.dtype, device=like.device)
+    slopes = resolved_slopes(k, shape)
+    lost = (slopes == 0).all(dim=0) & (k != 0).any(dim=0)
+    highest = torch.where(lost, math.pi * max(shape), 0.0).to(k.dtype)
+    x = torch.complex(highest, 2 * math.pi * slopes[0])
+    y = torch.complex(torch.zeros_like(highest), 2 * math.pi * slopes[1])
+    square = x * x + y * y
+    return x, y, torch.where(square == 0, 0.0, 1 / torch.where(square == 0, 1.0, square))
+
+
+def resolved_slopes(k: Tensor, shape: Sequence[int]) -> Tensor:
+    """Wavenumbers ``(dim, *half_grid)`` with 0 for a Nyquist mode, whose slope no grid shows."""
+    limits = torch.tensor([n // 2 if n % 2 == 0 else n for n in shape], device=k.device)
+    return torch.where(k.abs() == limits.reshape(-1, *[1] * (k.ndim - 1)), 0.0, k)

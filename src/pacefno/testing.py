@@ -360,9 +360,9 @@ def group_laws(
         ),
         Broken(
             "unitarity",
-            unitary_law(group, smooth, other, xi),
+            unitary_law(group, smooth, other, xi if group.is_unitary(type) else plain_xi),
             allowed,
-            "spatial coordinates keep inner products",
+            "spatial coordinates keep inner products; see Group.is_unitary",
         ),
         Broken(
             "batch",
@@ -372,7 +372,7 @@ def group_laws(
         ),
         Broken(
             "kinematic",
-            kinematic_law(group, long, xi),
+            kinematic_law(group, long, plain_xi if densities else xi),  # a mean of m / h is torn
             max(allowed, ALIASED) if densities else allowed,
             "kinematic(act(a, xi)) is the kinematic part of compose(xi, frame of a)",
         ),

@@ -25,11 +25,18 @@ from pacefno.frames import (
     PhaseSlice,
     QuarterSlice,
     SeamFrame,
-    TurningFrame,
 )
 from pacefno.frames.learned import CircularConvolution, retract, shares, standardise, wrap_around
 from pacefno.grid import FieldError, band_limit, points, resample
-from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translation, Trivial
+from pacefno.groups import (
+    Euclidean,
+    Galilean,
+    GalileanScaling,
+    Group,
+    SpecialGalilean,
+    Translation,
+    Trivial,
+)
 from pacefno.metrics import random_elements
 from pacefno.testing import frame_defect, frame_laws, largest
 
@@ -45,6 +52,7 @@ CASES: dict[str, Example] = {
     "galilean-scaling": example(GalileanScaling(), "u: speed", 30.0, (0.0, 1.0), 0.2),
     "galilean-scaling-later": example(GalileanScaling(), "u: speed", 30.0, (2.0, 3.0), 0.2),
     "euclidean": example(Euclidean(), "w: pseudoscalar"),
+    "special-galilean": example(SpecialGalilean(), "u v: velocity, c: scalar", 2.0, (0.4,)),
 }
 BUILDERS: dict[str, Callable[[Group, FieldType], Frame]] = {
     "identity": lambda group, type: IdentityFrame(group),
@@ -57,7 +65,8 @@ BUILDERS: dict[str, Callable[[Group, FieldType], Frame]] = {
     "partial": lambda group, type: PartialFrame(group, AnalyticFrame(group), group.size - 1),
 }
 ELSEWHERE = {"seam", "turning"}  # of rotated periodic fields: test_rotated_periodic.py
-EXACT_CASES = [name for name in CASES if name != "euclidean"]
+TURNED = ["euclidean", "special-galilean"]
+EXACT_CASES = [name for name in CASES if name not in TURNED]
 ESTIMATED = ["analytic", "equivariant", "equivariant-free", "cnn"]  # those that find a position
 LEARNED = ["equivariant", "equivariant-free", "cnn", "cnn-numbers"]
 SHAPES: dict[int, list[tuple[int, ...]]] = {1: [(64,), (101,)], 2: [(32, 32), (25, 36)]}
@@ -94,7 +103,7 @@ def fields_for(
     values = resample(
         torch.randn(batch, type.size, *small, dtype=torch.float64, generator=generator), shape
     )
-    if isinstance(chosen.group, Euclidean):
+    if "angle" in chosen.group.coordinates:
         r = (points(shape) - 0.5).square().sum(dim=0).sqrt()
         values = values * torch.exp(-((r / 0.12) ** 2))
     else:
@@ -444,8 +453,11 @@ def test_the_free_frame_in_two_dimensions_is_exact_for_whole_coarse_cells(
     assert frame_defect(frame, chosen.group, field, xi) < bound
 
 
-def test_the_moment_frame_follows_rigid_motions_of_a_compact_field(dtype: torch.dtype) -> None:
-    chosen = CASES["euclidean"]
+@pytest.mark.parametrize("case", TURNED)
+def test_the_moment_frame_follows_rigid_motions_of_a_compact_field(
+    case: str, dtype: torch.dtype
+) -> None:
+    chosen = CASES[case]
     field = fields_for(chosen, (64, 64), dtype, top=3)
     xi = random_elements(chosen.group, 4, 3)
     for name in ("analytic", "equivariant"):
@@ -688,7 +700,5 @@ def test_of_many_snapshots_a_frame_sees_the_first_and_the_last() -> None:
     assert bool(frame(Field(field, vectors)).xi.isfinite().all())
 
 
-def test_a_frame_of_rotations_is_built_for_scalars_only_where_it_turns_them() -> None:
-    with pytest.raises(ValueError, match=r"TurningFrame reads scalars, got 'u: velocity'"):
-        TurningFrame(Euclidean(), FieldType.parse("u: velocity", 2))
+def test_the_slice_decides_how_a_frame_of_rotations_is_found() -> None:
     assert isinstance(QuarterSlice(Euclidean()).frame(), SeamFrame)

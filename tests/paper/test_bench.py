@@ -51,6 +51,11 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_of_every_row_is_valid(name: str, preset: str) -> None:
     benchmark = benchmark_named(name)
+    if preset == "paper" and not benchmark.paper_preset:
+        assert not benchmark.in_tables
+        with pytest.raises(ConfigError, match=f"{name} is not in the paper"):
+            config_for(benchmark, benchmark.default_row, preset, 42)
+        return
     for model in benchmark.rows:
         config = config_for(benchmark, model, preset, 42)
         assert config.labels == {"problem": name, "model": model, "preset": preset}

@@ -20,10 +20,12 @@ from pacefno.pde import (
     KdV,
     KuramotoSivashinsky,
     NavierStokes,
+    NavierStokesVelocity,
     ShallowWater,
     solve,
 )
 from pacefno.pde.initial import compact_vorticity, gaussian_field, generator_for, scale_to_rms
+from pacefno.pde.navier_stokes import flow_of
 
 TWO_PI = 2 * math.pi
 Draw = Callable[[torch.Generator, tuple[int, ...]], Tensor]
@@ -51,7 +53,7 @@ class Example:
 
     def states(self, n: int = 32, top: int = 4, batch: int = 2) -> Tensor:
         """Random states in their lowest modes on a small grid."""
-        grid = (n,) * self.equation.dim
+        grid = (n,) * self.equation.dim if self.equation.dim < 3 else (16,) * 3
         draws = [self.draw(generator_for("small", i), grid) for i in range(batch)]
         return band_limit(torch.stack(draws), self.equation.dim, top)
 
@@ -92,6 +94,12 @@ def draw_periodic(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:
     return scale_to_rms(gaussian_field(grid, generator, tau=7.0, gamma=2.5, cutoff=21), 1.3)[None]
 
 
+def draw_flow(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:
+    """The velocity of periodic vorticity, with a mean flow."""
+    mean = torch.tensor([0.1, -0.05], dtype=torch.float64)
+    return flow_of(draw_periodic(generator, grid)[0]) + mean[:, None, None]
+
+
 def draw_long_waves(generator: torch.Generator, grid: tuple[int, ...]) -> Tensor:
     x, phase = points(grid), TWO_PI * torch.rand(3, dtype=torch.float64, generator=generator)
     waves = (a * torch.sin(TWO_PI * k * x + phase[k - 1]) for a, k in ((1, 1), (0.4, 2), (0.2, 3)))
@@ -103,6 +111,9 @@ EXAMPLES: dict[str, Example] = {
     "burgers1d": Example(Burgers(1, 5e-4), draw_wave, 4e-4, (0.1, 0.2), (0.5, 1.0)),
     "burgers1d_smooth": Example(Burgers(1, 1e-2), draw_wave, 2e-3, (0.1, 0.2), (0.5, 1.0)),
     "burgers2d": Example(Burgers(2, 5e-3), draw_plane_wave, 5e-3, (0.1, 0.1, 0.5), (0.5, 0.5, 1.5)),
+    "burgers3d": Example(
+        Burgers(3, 2.5e-2), draw_plane_wave, 1e-2, (0.1, 0.1, 0.1, 0.5), (0.5, 0.5, 0.5, 1.5)
+    ),
     "shallow_water": Example(
         ShallowWater(2e-3, 1.0), draw_water, 2.5e-3, (0.15, 0.15, 0.2, 0.2), (0.5, 0.5, 1.0, 1.0)
     ),
@@ -116,6 +127,14 @@ EXAMPLES: dict[str, Example] = {
         (0.05, 0.05, QUARTER),
         (0.25, 0.25, 2 * QUARTER),
         stepping=0.8,  # a slower flow
+    ),
+    "navier_stokes_velocity": Example(
+        NavierStokesVelocity(1e-3),
+        draw_flow,
+        0.04,
+        (0.05, 0.05, QUARTER, 0.05, 0.05),
+        (0.25, 0.25, 2 * QUARTER, 0.25, 0.25),
+        stepping=0.8,
     ),
     "kdv": Example(
         KdV(),

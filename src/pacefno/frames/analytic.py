@@ -22,7 +22,7 @@ from pacefno.frames._moments import (
     share_outside_disc,
 )
 from pacefno.frames.base import Energy, Estimate, Frame, clip_quality
-from pacefno.grid import compute_dtype, from_spectrum, to_spectrum, unit_phase, wavenumbers
+from pacefno.grid import compute_dtype, curl_and_divergence, unit_phase
 from pacefno.groups import Group
 from pacefno.registry import register
 
@@ -288,8 +288,9 @@ def highest_crest(
 class MomentSlice(CanonicalSlice):
     """Compact vorticity with its enstrophy centroid at the centre and its impulse along +x.
 
-    The default for rotations. A velocity field is read by its vorticity. A field that fills its box
-    has no centre, and a rotation would tear it: then nothing is determined.
+    The default for rotations. A velocity field is read by its vorticity, without its mean flow. A
+    field that fills its box has no centre, and a rotation would tear it: then nothing is
+    determined. A round vortex has a centre but no angle.
     """
 
     threshold = 0.1
@@ -301,27 +302,28 @@ class MomentSlice(CanonicalSlice):
         self.group = group
 
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
-        vorticity = vorticity_of(field)
+        vorticity = vorticity_of(self.group.at_rest(field.at([0])))
         density = vorticity.square()
         centre = centroid(density)
         vector = impulse(vorticity, centre)
-        quality = self._quality(vorticity, density, centre, vector)
-        xi = torch.cat([centre - 0.5, direction(vector[:, 0], vector[:, 1])[:, None]], dim=1)
-        determined = (quality > torch.finfo(quality.dtype).eps)[:, None]
-        wrapped = torch.remainder(xi[:, :2] + 0.5, 1.0) - 0.5
-        xi = torch.where(determined, torch.cat([wrapped, xi[:, 2:]], dim=1), 0.0)
-        return xi, quality[:, None].expand(-1, 3)
+        compact, share = self._qualities(vorticity, density, centre, vector)
+        place = torch.remainder(centre, 1.0) - 0.5
+        angle = direction(vector[:, 0], vector[:, 1])
+        quality = torch.stack([compact, compact, compact * share], dim=1)
+        xi = torch.cat([place, angle[:, None]], dim=1)
+        return torch.where(quality > torch.finfo(quality.dtype).eps, xi, 0.0), quality
 
-    def _quality(
+    def _qualities(
         self, vorticity: Tensor, density: Tensor, centre: Tensor, vector: Tensor
-    ) -> Tensor:
-        """The impulse as a share of the largest possible; less where the field fills the box."""
+    ) -> tuple[Tensor, Tensor]:
+        """How compact a field is, and its impulse as a share of the largest possible, ``(B,)``."""
         bound = impulse_bound(vorticity, centre)
-        spread = concentration(density) <= torch.finfo(density.dtype).eps ** 0.5
-        tiny = torch.finfo(bound.dtype).tiny
-        share = torch.where(spread | (bound == 0), 0.0, vector.norm(dim=1) / bound.clamp_min(tiny))
+        least, tiny = torch.finfo(bound.dtype).eps ** 0.5, torch.finfo(bound.dtype).tiny
+        nowhere = (concentration(density) <= least) | (bound == 0)
         compact = (1 - share_outside_disc(density, centre) / self.outside).clamp_min(0)
-        return share * compact
+        share = vector.norm(dim=1) / bound.clamp_min(tiny)
+        round = nowhere | (share <= least)
+        return torch.where(nowhere, 0.0, compact), torch.where(round, 0.0, share)
 
 
 def vorticity_of(field: Field) -> Tensor:
@@ -341,14 +343,8 @@ def vorticity_of(field: Field) -> Tensor:
 
 
 def curl(field: Field, quantity: Quantity) -> Tensor:
-    """``d_x v - d_y u`` of a plane vector, up to the length of the box, ``(B, n, m)``."""
-    shape = field.grid
-    u, v = to_spectrum(field.of(quantity)[:, 0], 2).unbind(dim=1)
-    k = wavenumbers(shape, dtype=u.real.dtype, device=u.device)
-    for axis, n in enumerate(shape):  # the derivative of a Nyquist mode is not on the grid
-        if n % 2 == 0:
-            k[axis] = torch.where(k[axis].abs() == n // 2, 0.0, k[axis])
-    return from_spectrum(1j * (k[0] * v - k[1] * u), shape)
+    """``d_x v - d_y u`` of a plane vector on the unit torus, first snapshot, ``(B, n, m)``."""
+    return curl_and_divergence(field.of(quantity)[:, 0])[:, 0]
 
 
 def default_slice(group: Group) -> CanonicalSlice:

@@ -22,7 +22,7 @@ from pacefno.frames.base import (
     clip_quality,
     wrapped_residual,
 )
-from pacefno.grid import compute_dtype, resample
+from pacefno.grid import compute_dtype, curl_and_divergence, resample
 from pacefno.groups import Group
 from pacefno.groups._rotation import half_turn, quarter_turn
 from pacefno.registry import register
@@ -220,7 +220,8 @@ class TurningFrame(Frame):
     averaged. The crest of one averaged density is the position, the flux ``mean(d grad e)`` of two
     others the direction. Both turn with the field, so trained on angles within 45 degrees of one
     orientation the frame holds on the whole circle, and trained near one place it holds on the
-    whole torus. It reads all snapshots, on a coarse grid, and needs no analytic start.
+    whole torus. It reads all snapshots, on a coarse grid, and needs no analytic start. Vectors are
+    read by their curl and divergence, and a boost is measured, not learned.
     """
 
     def __init__(
@@ -233,31 +234,36 @@ class TurningFrame(Frame):
         points: int = 32,
     ) -> None:
         super().__init__()
-        if type.vectors:
-            raise ValueError(f"TurningFrame reads scalars, got {type.text!r}: give it a vorticity")
         self.group = group
         self.slice = default_slice(group) if slice is None else slice
         self.points = points
         self.network = DensityNetwork(2, type.size, width, depth, maps=TURNING_MAPS)
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
-        return self.read(self.coarse(field).values)
+        return self.read(self.coarse(field))
 
     def coarse(self, field: Field) -> Field:
         """The field on the grid that the network reads."""
         values = field.values.to(compute_dtype(field.values.dtype))
         return field.with_values(resample(values, [self.points] * 2))
 
-    def read(self, coarse: Tensor) -> Estimate:
-        """The frame of values ``(B, C, n, n)`` on the coarse grid."""
-        maps = self._maps(standardise(coarse))
+    def read(self, coarse: Field) -> Estimate:
+        """The frame of a field on the coarse grid."""
+        maps = self._maps(standardise(scalars_of(self.group.at_rest(coarse))))
         position = phase_position(maps[:, 0])
         slopes = [_slope(maps[:, 2], axis) for axis in (0, 1)]
         flux = torch.stack([(maps[:, 1] * slope).mean(dim=(1, 2)) for slope in slopes], dim=1)
         angle = direction(flux[:, 0], flux[:, 1])
         quality = clip_quality(phase_share(maps[:, 0]).amin(dim=1, keepdim=True)).expand(-1, 3)
-        xi = self.group.wrap(torch.cat([position, angle[:, None].double()], dim=1))
-        return Estimate(torch.where(quality > 0, xi, 0.0), quality)
+        found = torch.cat([position, angle[:, None].double()], dim=1)
+        spatial = torch.where(quality > 0, found, 0.0)
+        kinematic = self.group.kinematic(coarse)
+        xi = torch.cat([spatial, kinematic], dim=1)
+        if coarse.type.times[0] != 0:
+            xi = self.group.from_first_snapshot(coarse, xi)
+        return Estimate(
+            self.group.wrap(xi), torch.cat([quality, quality.new_ones(kinematic.shape)], dim=1)
+        )
 
     def energy(self) -> Energy:
         """The slice's own where it has one, else the paper's consistency, on the coarse grid."""
@@ -286,7 +292,24 @@ class CoarseConsistency(Energy):
 
     def residual(self, field: Field, xi: Tensor) -> Tensor:
         pulled = self.group.inverse(self.frame.coarse(field), xi)
-        return wrapped_residual(self.frame.read(pulled.values).xi, self.group)
+        return wrapped_residual(self.frame.read(pulled).xi, self.group)
+
+
+def scalars_of(field: Field) -> Tensor:
+    """The channels with each vector as its curl, and curl plus divergence, which do not turn.
+
+    A divergence by itself may be all rounding, which would be blown up when it is standardised.
+    """
+    if not field.type.vectors:
+        return field.values
+    parts = []
+    for quantity in field.type.quantities:
+        value = field.of(quantity)
+        if quantity.how.vector:
+            curl, divergence = curl_and_divergence(value).unbind(dim=2)
+            value = torch.stack([curl, curl + divergence], dim=2)
+        parts.append(value)
+    return torch.cat(parts, dim=2).flatten(1, 2)
 
 
 def _slope(density: Tensor, axis: int) -> Tensor:

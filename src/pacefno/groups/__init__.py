@@ -15,6 +15,7 @@ from pacefno.groups.point_group import (
     representation,
     symmetric_scale,
 )
+from pacefno.groups.special_galilean import SpecialGalilean
 from pacefno.groups.translation import Translation, Trivial, shift
 from pacefno.registry import registered
 
@@ -29,6 +30,7 @@ __all__ = [
     "Group",
     "PointGroup",
     "Product",
+    "SpecialGalilean",
     "Translation",
     "Trivial",
     "element",

@@ -66,6 +66,10 @@ class Group(ABC):
         """
         return xi
 
+    def is_unitary(self, type: FieldType) -> bool:
+        """Whether all spatial coordinates keep inner products, or only :meth:`composable` ones."""
+        return True
+
     def transport(self, xi: Tensor, time: float | Tensor, lengths: float | Tensor = 1.0) -> Tensor:
         """The terminal frame ``Gamma_B(xi; T)``: the element that does at time 0 what xi does at T.
 

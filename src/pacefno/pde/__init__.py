@@ -8,7 +8,7 @@ from pacefno.pde.initial import Law
 from pacefno.pde.integrator import solve
 from pacefno.pde.kdv import KdV
 from pacefno.pde.kuramoto_sivashinsky import KuramotoSivashinsky
-from pacefno.pde.navier_stokes import NavierStokes
+from pacefno.pde.navier_stokes import NavierStokes, NavierStokesVelocity
 from pacefno.pde.shallow_water import ShallowWater
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "KuramotoSivashinsky",
     "Law",
     "NavierStokes",
+    "NavierStokesVelocity",
     "ShallowWater",
     "SolverError",
     "solve",

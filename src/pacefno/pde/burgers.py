@@ -1,4 +1,4 @@
-"""Burgers' equation for a scalar on the torus, in one or two dimensions."""
+"""Burgers' equation for a scalar on the torus, in one, two or three dimensions."""
 
 from __future__ import annotations
 
