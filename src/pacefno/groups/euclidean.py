@@ -60,6 +60,10 @@ class Euclidean(Group):
         work = self._turn_vectors(field.to(compute_dtype(field.values.dtype)), -xi[:, 2])
         return field.with_values(move(work.values, xi, back=True).to(field.values.dtype))
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:
+        """Shears are unitary, but keep the gradient of a field nearly; vectors turn as a whole."""
+        return field if pooled else None
+
     def _in_precision_of(self, field: Field, xi: Tensor) -> Tensor:
         """Shears have a phase for every line and mode: in float64 they would take twice as long.
 

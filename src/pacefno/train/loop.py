@@ -42,6 +42,7 @@ from pacefno.train.objective import (
     PredictionAndFrame,
     TrainingData,
     build_model,
+    canonicalise_once,
     dtype_of,
     make_data,
 )
@@ -121,6 +122,7 @@ def train(
     data = make_data(config, source)
     model = build_model(config, data.scales()) if initial is None else initial
     model = model.double() if dtype_of(config) == torch.float64 else model.float()
+    canonicalise_once(data, model)
     with _locked(fabric, run), _stop_on_signals(callbacks) as guarded:
         if not resume and (is_finished(run) or newest(run)[0] is not None):
             raise RunExistsError(
