@@ -23,13 +23,13 @@ from torch import Tensor, nn
 
 from pacefno.data.recipe import PairRecipe
 from pacefno.fields import Field
+from pacefno.inference import build_frame
 from pacefno.losses import Weights, objective
 from pacefno.metrics import random_elements
 from pacefno.operators import FNO
 from pacefno.pace import PACE
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.pde import solve
-from pacefno.train.objective import build_frame
 
 BATCH = 20
 TRAINING_BAR = 1.3
@@ -108,7 +108,8 @@ FRAMES = {
 def pace_for(recipe: PairRecipe, size: Size, name: str) -> PACE:
     task = recipe.task
     turns = name == "free" and task.group.spatial > task.dim
-    frame = build_frame({"name": "turning"} if turns else FRAMES[name], task)
+    spec = {"name": "turning"} if turns else FRAMES[name]
+    frame = build_frame(spec, task.group, task.slice, task.input)
     operator = operator_for(recipe, size)
     return PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
 

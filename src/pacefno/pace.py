@@ -121,6 +121,33 @@ class PACE(nn.Module):
         """The prediction with a given frame: the true one, a refined one, or another estimate."""
         return self._at(self._typed(field, box), xi, args, kwargs)
 
+    def beside(
+        self,
+        field: Tensor,
+        target: Tensor,
+        xi: Tensor,
+        *args: Any,
+        box: Box | None = None,
+        pooled: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Prediction and target, for a loss that measures the difference of the two.
+
+        Norms are those of :meth:`at` and the target, but where the group allows it (see
+        ``Group.in_place``) the target is pulled back instead of the prediction pushed out, so that
+        no derivative has to pass through the action on its way to the operator.
+        """
+        typed, dtype = self._typed(field, box), field.dtype
+        work = typed.to(compute_dtype(dtype))
+        predicted = self._operate(self.group.inverse(work, xi), dtype, args, kwargs)
+        mine = self.group.in_place(predicted, xi, pooled=pooled)
+        if mine is None:
+            return self.group.act(predicted, xi).values.to(dtype), target
+        back = self.group.inverse(Field(target.to(work.values.dtype), self.output, box), xi)
+        theirs = self.group.in_place(back, xi, pooled=pooled)
+        assert theirs is not None
+        return mine.values.to(dtype), theirs.values.to(dtype)
+
     def frame_of(self, field: Tensor, box: Box | None = None) -> Estimate:
         """The estimated coordinates of each sample, and how firmly each is determined."""
         found: Estimate = self.frame(self._typed(field, box))
@@ -191,11 +218,17 @@ class PACE(nn.Module):
     ) -> Tensor:
         dtype = field.values.dtype
         canonical = self.group.inverse(field.to(compute_dtype(dtype)), xi)
-        if field.box is not None:
+        predicted = self._operate(canonical, dtype, args, kwargs)
+        return self.group.act(predicted, xi).values.to(dtype)
+
+    def _operate(
+        self, canonical: Field, dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Field:
+        """The prediction in the canonical frame, for an input of this dtype."""
+        if canonical.box is not None:
             kwargs = kwargs | {"box": canonical.box}
         u_c = self.operator(canonical.values.to(self._operator_dtype(dtype)), *args, **kwargs)
-        predicted = Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)
-        return self.group.act(predicted, xi).values.to(dtype)
+        return Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)
 
     def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Half precision for an operator with such weights, else that of everything around it."""

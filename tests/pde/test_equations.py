@@ -107,6 +107,33 @@ def test_burgers_follows_cole_hopf(n: int, dtype: torch.dtype) -> None:
     assert relative(heat_only, exact) > 0.05  # the nonlinear term is seen
 
 
+@pytest.mark.parametrize("n", [256, 255])
+@pytest.mark.parametrize("time", [0.05, 0.5, 2.0])
+def test_the_closed_form_is_the_solution_from_any_state_with_any_mean(n: int, time: float) -> None:
+    """Against the known solution of one state, and the time stepper from others in motion."""
+    nu, x = 0.05, points((n,))
+    known = Burgers(1, nu).exact(cole_hopf(x, 0.0, nu)[None], [0.0, time])
+    assert known is not None and known.shape == (1, 2, 1, n)
+    assert relative(known[0, :, 0], torch.stack([cole_hopf(x[0], t, nu) for t in (0, time)])) < 1e-9
+    equation, angle = Burgers(1, 0.02), TWO_PI * x[None]
+    states = torch.cat([torch.sin(angle) + 0.3 * torch.cos(3 * angle + 1), 0 * angle + 0.2]) + 1.5
+    found = equation.exact(states, [time])
+    assert found is not None
+    assert relative(found, solve(equation, states, [time], 5e-4)) < 1e-8
+    single = equation.exact(states.float(), [time])
+    assert single is not None and single.dtype == torch.float32
+    assert relative(single.double(), found) < 1e-6
+
+
+def test_there_is_no_closed_form_where_the_grid_is_too_coarse_or_there_are_two_axes() -> None:
+    state = torch.sin(TWO_PI * points((256,)))[None]
+    assert Burgers(1, 0.05).exact(state, [1.0]) is not None
+    assert Burgers(1, 0.05).exact(state, [1e-5]) is None  # weights narrower than the grid
+    assert Burgers(1, 1e-5).exact(state, [0.1]) is None
+    assert Burgers(1, 0.05).exact(state / 0, [1.0]) is None
+    assert Burgers(2, 0.05).exact(state[..., None].expand(-1, -1, -1, 16), [1.0]) is None
+
+
 @pytest.mark.parametrize("shape", [(48, 48), (51, 48), (45, 51)])
 def test_two_dimensional_burgers_follows_cole_hopf_along_the_diagonal(
     shape: tuple[int, ...], dtype: torch.dtype

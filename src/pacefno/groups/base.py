@@ -51,6 +51,15 @@ class Group(ABC):
     def inverse(self, field: Field, xi: Tensor) -> Field:
         """Pull back: undo :meth:`act` of the same ``xi``, exactly without a Nyquist mode."""
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:
+        """``act(field, xi)`` but for where things are: what is left out is an isometry of xi alone.
+
+        So ``|act(a, xi) - act(b, xi)|`` is ``|in_place(a, xi) - in_place(b, xi)|``, and so are the
+        norms of each channel and of gradients; with ``pooled`` only the L2 norm over all channels
+        has to be. None where this is not known, which is always right.
+        """
+        return None
+
     @abstractmethod
     def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
         """The element that acts as ``eta`` first, then ``xi``."""

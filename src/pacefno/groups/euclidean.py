@@ -122,6 +122,10 @@ class Euclidean(Group):
         """Whole periods are taken off first: rounded to float32, forty of them cost two digits."""
         return rigidly_moved(field, self.wrap(self.check_element(field, xi)), back=back)
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:
+        """Shears are unitary, but keep the gradient of a field nearly; vectors are no isometry."""
+        return field if pooled and self.is_unitary(field.type) else None
+
     def is_unitary(self, type: FieldType) -> bool:
         return not type.vectors
 

@@ -51,6 +51,10 @@ class Galilean(Group):
         delta, velocity = self.split(self.check_element(field, xi))
         return shifted(boosted(field, -velocity), -delta, -velocity)
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field:
+        """The boost alone: a momentum changes by more than a constant."""
+        return boosted(field, self.split(self.check_element(field, xi))[1])
+
     def kinematic(self, field: Field) -> Tensor:
         """The background velocity, measured on the first quantity that carries one."""
         velocity = background_velocity(field)

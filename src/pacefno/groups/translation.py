@@ -48,6 +48,9 @@ class Translation(Group):
     def inverse(self, field: Field, xi: Tensor) -> Field:
         return self.act(field, -xi)
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field:
+        return field
+
     def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
         return self.wrap(xi + eta)
 
@@ -74,6 +77,9 @@ class Trivial(Group):
 
     def inverse(self, field: Field, xi: Tensor) -> Field:
         return self.act(field, xi)
+
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field:
+        return field
 
     def compose(self, xi: Tensor, eta: Tensor) -> Tensor:
         return xi

@@ -70,6 +70,12 @@ class Equation(ABC):
         prepared once.
         """
 
+    def exact(self, initial: Tensor, times: Sequence[float]) -> Tensor | None:
+        """The states at these times, ``(B, len(times), C, *grid)``, where a formula gives them to
+        round-off in the box of length 1; None where there is none, and they have to be solved for.
+        """
+        return None
+
     def invalid(self, field: Tensor) -> Tensor:
         """Which samples are not states of this equation, ``(B,)``: by default those not finite."""
         return ~torch.isfinite(field).flatten(1).all(dim=1)

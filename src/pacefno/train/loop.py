@@ -45,6 +45,7 @@ from pacefno.train.objective import (
     PredictionAndFrame,
     TrainingData,
     build_model,
+    canonicalise_once,
     check_memory,
     dtype_of,
     make_data,
@@ -127,6 +128,7 @@ def train(
         check_memory(config)  # before all samples are read for their statistics
     model = build_model(config, data.scales()) if initial is None else initial
     model = model.double() if dtype_of(config) == torch.float64 else model.float()
+    canonicalise_once(data, model)
     with _locked(fabric, run), _stop_on_signals(callbacks) as guarded, _memory_named(config):
         if not resume and (is_finished(run) or newest(run)[0] is not None):
             raise RunExistsError(

@@ -33,7 +33,7 @@ from pacefno.grid import coarsen
 from pacefno.groups import POINT_GROUPS, Group, Trivial, representation, symmetric_scale
 from pacefno.inference import build_frame, real_weight
 from pacefno.losses import Weights, objective
-from pacefno.metrics import nmse, relative_l2
+from pacefno.metrics import nmse, random_elements, relative_l2
 from pacefno.operators import Standardised
 from pacefno.pace import PACE
 from pacefno.pde.initial import generator_for
@@ -146,6 +146,7 @@ class Batch:
     unmoved: Tensor | None = None  # the target before it was moved
     box: Box | None = None
     jitter: Tensor | None = None  # elements by which the frames are displaced
+    frame: Tensor | None = None  # given where both are pulled back by it already
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ class PairData(TrainingData):
         self.config = config
         self.train, self.validation = train, validation
         self.samples, self.grid = len(train), train.grid
+        self.canonical: CanonicalPairs | None = None  # see canonicalise_once
 
     def scales(self) -> tuple[Scale, Scale] | None:
         if self.config.scaling == "none":
@@ -245,6 +247,9 @@ class PairData(TrainingData):
                 own = place.share(schedule.batch)
                 rows = slice(start + own.start, start + own.stop)
                 jitter = self.jitter(schedule.batch, generator)
+                if self.canonical is not None:
+                    yield self.canonical.batch(order[rows], elements[rows], stride, place.device)
+                    continue
                 few = pairs_of(self.train.select(order[rows])).to(place.device)
                 x, y = coarsen(few.input, stride), coarsen(few.target, stride)
                 xi = elements[rows].to(place.device)
@@ -274,6 +279,79 @@ class PairData(TrainingData):
             prediction = model(few.input.to(device))
             errors.append(relative_l2(prediction, few.target.to(device), per_channel=per_channel))
         return float(torch.cat(errors).double().mean())
+
+
+@final
+class CanonicalPairs:
+    """Training pairs pulled back by a frame that has nothing to learn: once, not at every step."""
+
+    def __init__(self, config: RunConfig, train: Pairs, model: PACE) -> None:
+        self.task, self.moved = config.task, config.schedule.moved
+        self.train, self.model = train, model
+        self._pulled: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    @torch.no_grad()
+    def pulled(self, stride: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, targets and their frames on a grid, kept for the next epoch."""
+        if stride not in self._pulled:
+            group, task, rows = self.task.group, self.task, []
+            for start in range(0, len(self.train), VALIDATION_BATCH):
+                few = self.train.select(slice(start, start + VALIDATION_BATCH))
+                x, y = coarsen(few.input, stride), coarsen(few.target, stride)
+                hint = group.identity(len(x), device=x.device)  # they have not been moved
+                xi = self.model.frame(Field(x, task.input), hint).xi
+                both = ((x, task.input), (y, task.output))
+                back = [group.inverse(Field(values, type), xi).values for values, type in both]
+                rows.append((*back, xi))
+            x, y, xi = (torch.cat(part) for part in zip(*rows, strict=True))
+            self._pulled = {stride: (x, y, xi)}
+        return self._pulled[stride]
+
+    def batch(self, chosen: Tensor, xi: Tensor, stride: int, device: torch.device) -> Batch:
+        """Moving a sample moves its frame alone, and what a boost adds to its target."""
+        x, y, first = (part[chosen].to(device) for part in self.pulled(stride))
+        xi = xi.to(device) if self.moved else torch.zeros_like(first)
+        frame = self.task.group.compose(xi, first) if self.moved else first
+        moved, unmoved = (in_place(self.task, y, element) for element in (frame, first))
+        return Batch(x, moved, xi, unmoved=unmoved, frame=frame)
+
+
+def in_place(task: Task, target: Tensor, xi: Tensor) -> Tensor:
+    """A canonical target as large as the moved one (see ``Group.in_place``)."""
+    field = task.group.in_place(Field(target, task.output), xi, pooled=True)
+    assert field is not None
+    return field.values
+
+
+def canonicalise_once(data: TrainingData, model: PACE) -> None:
+    """Pull training pairs back before the training where that gives the same losses.
+
+    It does for a frame without weights that finds every sample, on a group whose elements compose
+    exactly (or samples that are not moved) and keep the norms that the loss asks for.
+    """
+    config = data.config
+    if not isinstance(data, PairData) or config.frame is None or config.schedule.jitter:
+        return
+    if not isinstance(data.train, Pairs):
+        return  # read from a file as they are needed
+    group, one = config.task.group, data.train.select(slice(0, 1))
+    if config.loss.invariant or any(True for _ in model.frame.parameters()):
+        return
+    xi = random_elements(group, 1, 0)
+    target = Field(one.target, config.task.output)
+    if group.in_place(target, xi, pooled=is_pooled(config)) is None:
+        return
+    if config.schedule.moved and not torch.equal(group.composable(xi), xi):
+        return
+    with torch.no_grad():
+        found = (model.frame_of(rows) for rows in torch.split(data.train.input, VALIDATION_BATCH))
+        if all(bool((frame.quality > 0).all()) for frame in found):
+            data.canonical = CanonicalPairs(config, data.train, model)
+
+
+def is_pooled(config: RunConfig) -> bool:
+    """Whether the loss asks for the L2 norm over all channels alone."""
+    return config.loss.error == "squared" or not (config.loss.h1 or config.task.per_channel)
 
 
 def with_jitter(batch: Batch, jitter: Tensor | None) -> Batch:
@@ -498,10 +576,20 @@ class PredictionAndFrame(nn.Module):
         hint: Tensor | None = None,
         box: Box | None = None,
         jitter: Tensor | None = None,
+        target: Tensor | None = None,
+        frame: Tensor | None = None,
+        pooled: bool = False,
     ) -> Any:
-        """Prediction and frame; in evaluation mode the prediction alone."""
+        """Prediction and frame; in evaluation mode the prediction alone.
+
+        With a ``target`` they are prediction, target and frame, the first two moved alike to where
+        the loss costs least (:meth:`PACE.beside`). With a ``frame`` field and target are pulled
+        back by it already.
+        """
         if not self.training:
             return self.model(field, box=box)
+        if target is not None:
+            return self._beside(field, target, hint, box, jitter, frame, pooled)
         if jitter is None:
             made = self.model.predict(field, box=box, hint=hint)
             return made.values, made.frame.xi
@@ -511,6 +599,26 @@ class PredictionAndFrame(nn.Module):
         xi = self.model.frame_of(field, box).xi
         displaced = group.compose(xi, group.inverse_element(jitter.to(xi)))
         return self.model.at(field, displaced, box=box), xi
+
+    def _beside(
+        self,
+        field: Tensor,
+        target: Tensor,
+        hint: Tensor | None,
+        box: Box | None,
+        jitter: Tensor | None,
+        frame: Tensor | None,
+        pooled: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        model, group = self.model, self.model.group
+        if frame is not None:
+            predicted = Field(model.operator(field).to(target.dtype), model.output)
+            moved = group.in_place(predicted, frame, pooled=pooled)
+            assert moved is not None
+            return moved.values, target, frame
+        xi = model.frame(Field(field, model.input, box), hint).xi
+        at = xi if jitter is None else group.compose(xi, group.inverse_element(jitter.to(xi)))
+        return *model.beside(field, target, at, box=box, pooled=pooled), xi
 
 
 def inner_model(module: nn.Module) -> PACE:
@@ -532,16 +640,21 @@ class Loss:
         self, module: nn.Module, batch: Batch, epoch: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The total and its parts, means over the batch."""
-        prediction, xi = module(batch.input, batch.xi, batch.box, batch.jitter)
+        given, target = (batch.input, batch.xi, batch.box, batch.jitter), batch.target
+        if self.config.frame is None or self.config.loss.invariant:
+            prediction, xi = module(*given)
+        else:
+            pooled = is_pooled(self.config)
+            prediction, target, xi = module(*given, target, batch.frame, pooled)
         if self.config.loss.error == "squared":
-            squares = (prediction - batch.target).square().flatten(1).sum(dim=1).mean()
+            squares = (prediction - target).square().flatten(1).sum(dim=1).mean()
             return squares, {"l2": squares}
         task = self.config.task
         return objective(
             task.group,
             task.output,
             prediction,
-            batch.target,
+            target,
             None if self.config.frame is None else xi,
             batch.xi,
             self._weights(epoch),
