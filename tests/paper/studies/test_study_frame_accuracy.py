@@ -12,6 +12,7 @@ import pytest
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import frame_accuracy
+from pacefno.paper.studies._study import run_study
 from pacefno.paper.style import save
 
 BENCHMARK = "burgers1d_smooth"
@@ -23,15 +24,8 @@ def places(smoke_places: Places, tmp_path: Path) -> Places:
 
 
 def run(places: Places, row: str) -> Any:
-    return frame_accuracy.run(
-        benchmark=BENCHMARK,
-        models=[row],
-        seeds=[42],
-        preset="smoke",
-        elements=60,
-        places=places,
-        say=print,
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK, "preset": "smoke", "elements": 60}
+    return run_study("frames", places, print, models=[row], seeds=[42], **how)
 
 
 def cell_of(places: Places, row: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.paper.bench import Result, ResultsError, key_of, read_results
+from pacefno.paper.bench import Result, ResultsError, results_file
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
@@ -118,7 +118,8 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
     sources = [results_folder(folder) for folder in folders]
     tables = {}
     for name, benchmark in BENCHMARKS.items():
-        merged = {key_of(r): r for folder in sources for r in read_results(folder, name)}
+        files = [results_file(folder, name) for folder in sources]
+        merged = {file.key_of(result): result for file in files for result in file.read()}
         table = make_table(benchmark, [merged[key] for key in sorted(merged)], preset)
         if table is not None:
             tables[name] = table
