@@ -140,10 +140,9 @@ def report_command(
         if (update or check) != bool(documents):
             raise UsageError("name Markdown documents together with --update or --check")
         if update or check:
-            from pacefno.paper.report.documents import stale_documents, update_documents
+            from pacefno.paper.report.documents import stale_documents
 
-            work = update_documents if update else stale_documents
-            changed = work(documents, folders, preset)
+            changed = stale_documents(documents, folders, preset, write=update)
             for path, regions in changed.items():
                 typer.echo(f"{path}: {', '.join(regions)}{'' if update else ' out of date'}")
             if check and changed:

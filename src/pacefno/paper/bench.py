@@ -79,11 +79,6 @@ def results_file(folder: Path, benchmark: str) -> ResultsFile:
     return ResultsFile(folder / f"{benchmark}.json", KEY, {"problem": benchmark})
 
 
-def read_results(folder: Path, benchmark: str) -> list[Result]:
-    """The rows of a benchmark's table."""
-    return results_file(folder, benchmark).read()
-
-
 def merge_results(folder: Path, benchmark: str, new: list[Result]) -> list[Result]:
     """Add rows to a benchmark's table; one of the same preset, model and seed is replaced."""
     return results_file(folder, benchmark).add(new)
