@@ -21,7 +21,7 @@ from pacefno.cli._console import (
 from pacefno.cli.library import DataFolder, PresetName
 from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
-from pacefno.paper.studies import STUDIES, Setting, Study
+from pacefno.paper.studies import STUDIES, Option, Study
 
 RunsFolder = Annotated[Path, typer.Option(help="Folder under which runs are kept.")]
 ResultsFolder = Annotated[
@@ -197,7 +197,7 @@ def study_command(name: str, study: Study) -> Callable[..., None]:
     return command
 
 
-def annotated(name: str, setting: Setting) -> tuple[Any, Any]:
+def annotated(name: str, setting: Option) -> tuple[Any, Any]:
     """The type of a setting on the command line, with its help, and its default there."""
     default, shown = setting.default, setting.shown
     if isinstance(default, tuple):

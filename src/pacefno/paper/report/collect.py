@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
@@ -43,15 +43,6 @@ class Line:
     def of(self, key: str) -> Statistic | None:
         """Mean and deviation of a measured number."""
         return statistic(self.results, key)
-
-    def mean(self, key: str) -> float:
-        """The mean of a number; NaN where it was not measured, so that comparisons are false."""
-        found = self.of(key)
-        return math.nan if found is None else found.mean
-
-    def at(self, seeds: Sequence[int]) -> Line:
-        """Some of the seeds: two lines are compared on those that both have."""
-        return replace(self, results=tuple(r for r in self.results if r["seed"] in seeds))
 
 
 @final

@@ -26,8 +26,15 @@ from pacefno.frames import AdamRefiner, Energy, Frame, GaussNewton
 from pacefno.inference import BATCH, Inference
 from pacefno.metrics import canonical_error, relative_l2
 from pacefno.pace import PACE
-from pacefno.paper.bench import DATA_SEED, Places, Result, ResultsFile, load_row, prepare_data
-from pacefno.paper.bench import run_folder as folder_of_run
+from pacefno.paper.bench import (
+    DATA_SEED,
+    Places,
+    Result,
+    ResultsFile,
+    load_row,
+    prepare_data,
+    run_folder,
+)
 from pacefno.paper.benchmarks import Benchmark, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, trained_as
 from pacefno.paper.rows import row_named
@@ -222,7 +229,7 @@ class Scope:
 
     def run_folder(self, name: str, seed: int) -> Path:
         """The folder of a training."""
-        return folder_of_run(self.places.runs, self.benchmark.name, name, self.preset, seed)
+        return run_folder(self.places.runs, self.benchmark.name, name, self.preset, seed)
 
     def trained_rows(
         self, names: Sequence[str], seeds: Sequence[int], allowed: Sequence[str]

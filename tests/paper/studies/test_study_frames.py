@@ -11,7 +11,7 @@ import pytest
 
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.studies import frame_accuracy
+from pacefno.paper.studies import frames
 from pacefno.paper.studies._study import run_study
 from pacefno.paper.style import save
 
@@ -53,7 +53,7 @@ def test_what_was_measured_is_not_measured_again(
     def never(*arguments: Any) -> Any:
         raise AssertionError("measured twice")
 
-    monkeypatch.setattr(frame_accuracy, "measure", never)
+    monkeypatch.setattr(frames, "measure", never)
     assert cell_of(places, "pace") == first
 
 
