@@ -134,22 +134,32 @@ def line_look(model: str, title: str | None = None, *, marker: bool = False) -> 
 def panels(
     width: float, height: float, rows: int = 1, columns: int = 1, **how: Any
 ) -> tuple[Figure, Grid]:
-    """A figure, sizes in inches, and its axes ``(rows, columns)``; no global setting is changed."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    """A new figure, and its axes as an array ``(rows, columns)``."""
+    figure = new_figure(width, height)
     return figure, figure.subplots(rows, columns, squeeze=False, **how)
 
 
 def finish(axis: Axes, x: str = "", y: str = "", title: str = "", *, log: str = "") -> None:
-    """Two spines, small grey ticks, a faint grid, names; ``log`` has the axes in decimals, "xy"."""
+    """Make a panel tidy and name it; ``log`` says which axes are logarithmic, such as "xy"."""
     for name in log:
         axis.set(**{f"{name}scale": "log"})
         decimal_ticks(getattr(axis, f"{name}axis"))
+    tidy(axis)
+    label(axis, x, y, title)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, sizes in inches; no global setting is changed (notebooks keep theirs)."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axis: Axes) -> None:
+    """Two spines, small grey ticks, a faint grid behind the data."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(FAINT)
     axis.tick_params(labelsize=8.5, color=FAINT, labelcolor=INK, which="both")
     axis.grid(True, color="#E4E7EB", linewidth=0.7)
     axis.set_axisbelow(True)
-    label(axis, x, y, title)
 
 
 def decimal_ticks(axis: Axis) -> None:
