@@ -19,6 +19,7 @@ from pacefno.paper.rows import listed, row_named
 from pacefno.train.evaluate import Trained, load_run, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, train
 
+Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
 Result: TypeAlias = dict[str, Any]  # one row of results/*.json, or one cell of a study
 DATA_SEED = 42
 KEY = ("preset", "model", "seed")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pacefno.data import DatasetError, PairDataset, Trajectories, folder_of, open_dataset
 from pacefno.data.samples import Source
 from pacefno.files import write_text
-from pacefno.paper.bench import DATA_SEED
+from pacefno.paper.bench import DATA_SEED, Say
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.report import fields, figures
 from pacefno.paper.report.collect import Table, collect, results_folder
@@ -27,7 +27,6 @@ from pacefno.train.objective import as_precise, roll_out
 
 PAGE = "report.html"
 ROLLED_OUT = ("fno-aug", "pace-20", "pace-1")  # rows of which a rollout is shown
-Say = Callable[[str], None]  # is told about progress, a line at a time
 
 
 def write_report(

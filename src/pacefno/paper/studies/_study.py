@@ -31,6 +31,7 @@ from pacefno.paper.bench import (
     Places,
     Result,
     ResultsFile,
+    Say,
     load_row,
     prepare_data,
     run_folder,
@@ -47,7 +48,6 @@ from pacefno.train.evaluate import Trained, load_run
 from pacefno.train.loop import Callbacks, Progress, check_settings, is_finished, train
 
 Cell: TypeAlias = Result
-Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
 Job: TypeAlias = tuple[Cell, Callable[[], Cell]]  # what identifies a cell, and its measurement
 Refiner: TypeAlias = GaussNewton | AdamRefiner
 
