@@ -29,7 +29,7 @@ from pacefno.data.show import open_folder, show
 from pacefno.errors import UsageError
 from pacefno.inference import predict_batches
 from pacefno.paper import benchmarks
-from pacefno.paper.bench import Places, Result, plan, read_results, run_folder, run_job, score_row
+from pacefno.paper.bench import Places, Result, plan, results_file, run_folder, run_job, score_row
 from pacefno.paper.presets import config_for
 from pacefno.paper.report.tables import terminal_table
 from pacefno.registry import spec_of
@@ -74,7 +74,7 @@ def made(name: str, places: Places, *models: str) -> list[Result]:
     source = source_of(name, places)
     for job in plan([name], "smoke", list(models), [42]):
         list(run_job(job, places, Callbacks(), source))
-    return [row for row in read_results(places.results, name) if row["model"] in models]
+    return [row for row in results_file(places.results, name).read() if row["model"] in models]
 
 
 def test_the_toys_keep_the_laws() -> None:

@@ -26,7 +26,7 @@ from pacefno.data.lpsda import MODES, file_name
 from pacefno.data.samples import Trajectories
 from pacefno.files import lock_folder
 from pacefno.paper import BENCHMARK_NAMES
-from pacefno.paper.bench import read_results
+from pacefno.paper.bench import results_file
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.train.loop import Callbacks, train
 from training_examples import SMOOTH, settings, wave_source
@@ -512,7 +512,7 @@ def test_bench_skips_what_is_done_and_merges_what_is_new(home: Path, tmp_path: P
     assert "1 of 1" not in again and "FNO wrapped after training" in again
     assert stored.read_bytes() == stamp
     call("bench", SMOOTH, "--models", "fno", "--seeds", "42,7", *places)
-    rows = read_results(tmp_path / "results", SMOOTH)
+    rows = results_file(tmp_path / "results", SMOOTH).read()
     found = [(row["model"], row["seed"]) for row in rows]
     assert found == [("fno", 7), ("fno", 42), ("pace-analytic", 42)]
 
@@ -536,7 +536,7 @@ def test_bench_makes_the_table_of_trajectories_too(forecasts: Path, tmp_path: Pa
     words = ("bench", name, "--preset", "smoke", "--models", "fno,pace-20", "--seeds", "42")
     text = call(*words, *places)
     assert "PACE, 20 frames" in text and "0.0003 ± 0.0001" in text  # the paper's beside ours
-    rows = {row["model"]: row for row in read_results(tmp_path / "results", name)}
+    rows = {row["model"]: row for row in results_file(tmp_path / "results", name).read()}
     assert set(rows) == {"fno", "pace-20"}
     assert rows["pace-20"]["equivariance_error"] < 1e-3 and rows["pace-20"]["finished"]
     run_of = tmp_path / "runs" / name / "pace-20-smoke-seed42"

@@ -28,7 +28,7 @@ from pacefno.paper.bench import (
     merge_results,
     missing_rows,
     plan,
-    read_results,
+    results_file,
     run_folder,
     run_job,
     score_row,
@@ -143,21 +143,21 @@ def result(**entries: Any) -> dict[str, Any]:
 def test_results_merge_by_preset_model_and_seed(tmp_path: Path) -> None:
     merge_results(tmp_path, "p", [result(x=1)])
     merge_results(tmp_path, "p", [result(x=2), result(preset="quick"), result(seed=0, x=3)])
-    rows = read_results(tmp_path, "p")
+    rows = results_file(tmp_path, "p").read()
     assert [(row["preset"], row["seed"], row.get("x")) for row in rows] == [
         ("quick", 1, None),
         ("smoke", 0, 3),
         ("smoke", 1, 2),
     ]
     assert json.loads((tmp_path / "p.json").read_text())["problem"] == "p"
-    assert read_results(tmp_path, "other") == []
+    assert results_file(tmp_path, "other").read() == []
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"rows": [{"model": "fno"}]}', '{"rows": 3}'])
 def test_a_file_that_holds_no_results_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(ResultsError, match=r"p\.json: is not a results file"):
-        read_results(tmp_path, "p")
+        results_file(tmp_path, "p").read()
 
 
 def add_ten(folder: Path, first: int) -> None:
@@ -172,14 +172,14 @@ def test_processes_that_add_rows_at_the_same_time_lose_none(tmp_path: Path) -> N
         worker.start()
     for worker in workers:
         worker.join()
-    assert [row["seed"] for row in read_results(tmp_path, "p")] == list(range(20))
+    assert [row["seed"] for row in results_file(tmp_path, "p").read()] == list(range(20))
 
 
 def test_the_committed_results_are_of_rows_and_benchmarks_that_exist() -> None:
     folder = Path(__file__).parents[2] / "results"
     found = 0
     for name, benchmark in BENCHMARKS.items():
-        for row in read_results(folder, name):
+        for row in results_file(folder, name).read():
             assert row["preset"] in PRESETS and headline(row)
             found += row["model"] in benchmark.rows
     assert found > 100
@@ -210,7 +210,7 @@ def test_an_interrupted_bench_goes_on(places: Places, smoke_source: Source) -> N
     assert second["model"] == "pace-analytic" and missing_rows(job, places) == []
     assert list(run_job(job, places, Callbacks(), smoke_source)) == []
     assert (folder / FINAL).stat().st_mtime_ns == stamp, "a finished training was done again"
-    assert [row["model"] for row in read_results(places.results, SMOOTH)] == [
+    assert [row["model"] for row in results_file(places.results, SMOOTH).read()] == [
         "fno",
         "pace-analytic",
     ]

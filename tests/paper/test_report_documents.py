@@ -10,7 +10,7 @@ from report_examples import result, write_results
 
 from pacefno.paper.bench import merge_results
 from pacefno.paper.report.collect import collect
-from pacefno.paper.report.documents import DocumentError, stale_documents, update_documents
+from pacefno.paper.report.documents import DocumentError, stale_documents
 from pacefno.paper.report.tables import markdown_table
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_no_table_in_a_document_is_older_than_the_results(name: str) -> None:
 
 
 def test_documents_are_rewritten_between_markers_only(results: Path, document: Path) -> None:
-    assert update_documents([document], [results]) == {
+    assert stale_documents([document], [results], write=True) == {
         document: ["burgers2d", "kdv_easy", "summary"]
     }
     text = document.read_bytes().decode()
@@ -54,7 +54,7 @@ def test_documents_are_rewritten_between_markers_only(results: Path, document: P
     tables = collect([results])
     assert all(markdown_table(table) in text for table in tables.values())
     assert "between" in text and "old" not in text
-    assert update_documents([document], [results]) == {}
+    assert stale_documents([document], [results], write=True) == {}
     assert document.read_bytes().decode() == text
 
 
@@ -62,17 +62,17 @@ def test_a_stale_document_is_detected(results: Path, document: Path) -> None:
     before = document.read_bytes()
     assert set(stale_documents([document], [results])) == {document}
     assert document.read_bytes() == before
-    update_documents([document], [results])
+    stale_documents([document], [results], write=True)
     assert stale_documents([document], [results]) == {}
     merge_results(results, "burgers2d", [result("pace", 42, 0.0191)])
     assert stale_documents([document], [results]) == {document: ["burgers2d", "summary"]}
 
 
 def test_a_number_typed_by_hand_is_detected_and_replaced(results: Path, document: Path) -> None:
-    update_documents([document], [results])
+    stale_documents([document], [results], write=True)
     document.write_text(document.read_text().replace("0.6200", "0.6100"))
     assert stale_documents([document], [results]) == {document: ["burgers2d", "summary"]}
-    update_documents([document], [results])
+    stale_documents([document], [results], write=True)
     assert "0.6100" not in document.read_text()
 
 
@@ -94,5 +94,5 @@ def test_markers_that_cannot_be_filled_are_refused_and_nothing_is_written(
     broken = document.with_name("broken.md")
     broken.write_text(text)
     with pytest.raises(DocumentError, match=re.escape(message)):
-        update_documents([document, broken], [results])
+        stale_documents([document, broken], [results], write=True)
     assert broken.read_text() == text and document.read_bytes() == DOCUMENT.encode()

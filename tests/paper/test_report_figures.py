@@ -263,11 +263,9 @@ def test_every_row_has_a_look_of_its_own(rows: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.0285, 0.0289), (0.02, 0.09), (0.011, 0.3), (1e-4, 2)])
 def test_a_logarithmic_axis_has_numbers_whatever_it_spans(low: float, high: float) -> None:
-    figure = style.new_figure(4, 3)
-    axis = figure.subplots()
+    figure, ((axis,),) = style.panels(4, 3)
     axis.plot([1, 2], [low, high])
-    axis.set_yscale("log")
-    style.decimal_ticks(axis.yaxis)
+    style.finish(axis, log="y")
     drawn(figure)
     bottom, top = axis.get_ylim()
     ticks = [*axis.yaxis.get_major_ticks(), *axis.yaxis.get_minor_ticks()]

@@ -14,7 +14,7 @@ from report_examples import result, rollout, write_results
 from pacefno.checkpoint import FINAL
 from pacefno.data import Trajectories
 from pacefno.fields import Box
-from pacefno.paper.bench import Places, merge_results, read_results
+from pacefno.paper.bench import Places, merge_results, results_file
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.report import write
@@ -96,7 +96,7 @@ def test_trained_models_bring_figures_and_the_same_results_give_the_same_bytes(
 def test_a_row_without_a_usable_training_is_named_and_left_out(
     smoke_places: Places, tmp_path: Path
 ) -> None:
-    rows = read_results(smoke_places.results, SMOOTH)
+    rows = results_file(smoke_places.results, SMOOTH).read()
     extra = {**rows[0], "model": "fno-aug"}
     merge_results(tmp_path / "results", SMOOTH, [*rows, extra])
     table = collect([tmp_path / "results"])[SMOOTH]
@@ -106,7 +106,7 @@ def test_a_row_without_a_usable_training_is_named_and_left_out(
 
 
 def test_a_run_that_cannot_be_loaded_is_left_out(smoke_places: Places, tmp_path: Path) -> None:
-    rows = read_results(smoke_places.results, SMOOTH)
+    rows = results_file(smoke_places.results, SMOOTH).read()
     run = tmp_path / "runs" / SMOOTH / "fno-smoke-seed42"
     run.mkdir(parents=True)
     (run / FINAL).write_bytes(b"of another version")

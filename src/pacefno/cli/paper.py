@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from pacefno.cli._console import (
 from pacefno.cli.library import DataFolder, PresetName
 from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
+from pacefno.paper.studies import STUDIES, Option, Study
 
 RunsFolder = Annotated[Path, typer.Option(help="Folder under which runs are kept.")]
 ResultsFolder = Annotated[
@@ -137,10 +140,9 @@ def report_command(
         if (update or check) != bool(documents):
             raise UsageError("name Markdown documents together with --update or --check")
         if update or check:
-            from pacefno.paper.report.documents import stale_documents, update_documents
+            from pacefno.paper.report.documents import stale_documents
 
-            work = update_documents if update else stale_documents
-            changed = work(documents, folders, preset)
+            changed = stale_documents(documents, folders, preset, write=update)
             for path, regions in changed.items():
                 typer.echo(f"{path}: {', '.join(regions)}{'' if update else ' out of date'}")
             if check and changed:
@@ -159,37 +161,71 @@ study_app = typer.Typer(
     help="Studies: which part earns what, and what limits a run.",
     no_args_is_help=True,
 )
-Name = Annotated[
-    str, typer.Argument(help=f"Which benchmark: {', '.join(BENCHMARK_NAMES)}.", show_default=False)
-]
-Models = Annotated[
-    str, typer.Option(help="Comma-separated rows.", show_default="those of the study")
-]
-Seeds = Annotated[str, typer.Option(help="Comma-separated seeds; missing runs are named.")]
-FigureFolder = Annotated[Path, typer.Option(help="Folder of the figures, as PNG and PDF.")]
-ALL_SEEDS = ",".join(map(str, SEEDS))
-FIGURES = Path("report/figures")
-DATA, RUNS = Path("datasets"), Path("runs")
+FIGURES = Annotated[Path, typer.Option(help="Folder of the figures, as PNG and PDF.")]
+FOLDERS: dict[str, tuple[Any, Path | None]] = {
+    "figures": (FIGURES, Path("report/figures")),
+    "data": (DataFolder, Path("datasets")),
+    "runs": (RunsFolder, Path("runs")),
+    "results": (ResultsFolder, None),
+}
 
 
-def run_study(
-    name: str,
-    figures: Path,
-    data: Path,
-    runs: Path,
-    results: Path | None,
-    preset: str,
-    settings: dict[str, Any],
+def study_command(name: str, study: Study) -> Callable[..., None]:
+    """The command of a study: its settings are the options, and folders those of its files."""
+
+    def command(**given: Any) -> None:
+        with plain_errors():
+            folders = {key: given.pop(key, default) for key, (_, default) in FOLDERS.items()}
+            for key, setting in study.settings.items():
+                if setting.default == SEEDS:
+                    given[key] = split_numbers(given[key], f"--{key}")
+                elif isinstance(setting.default, tuple):
+                    given[key] = split_names(given[key])
+            run_and_tell(name, given, **folders)
+
+    unused = {"figures"} if not study.figure else {"runs"} if "run" in study.settings else set()
+    options = {key: annotated(key, setting) for key, setting in study.settings.items()}
+    options |= {key: option for key, option in FOLDERS.items() if key not in unused}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(key, kind, default=default, annotation=annotation)
+        for key, (annotation, default) in options.items()
+    ]
+    vars(command).update(__signature__=inspect.Signature(parameters))
+    command.__annotations__ = {key: annotation for key, (annotation, _) in options.items()}
+    command.__doc__ = f"{study.question}\n\nExample: pacefno study {name} {study.example}"
+    return command
+
+
+def annotated(name: str, setting: Option) -> tuple[Any, Any]:
+    """The type of a setting on the command line, with its help, and its default there."""
+    default, shown = setting.default, setting.shown
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    elif default == "":
+        shown = False
+    how: dict[str, Any] = {"help": setting.help, "show_default": shown}
+    if setting.positional:
+        return Annotated[setting.positional, typer.Argument(**how)], default
+    names = [f"--{name}"] if isinstance(default, bool) else []  # else there were a --no-NAME too
+    return Annotated[type(default), typer.Option(*names, min=setting.least, **how)], default
+
+
+def run_and_tell(
+    name: str, settings: dict[str, Any], figures: Path, data: Path, runs: Path, results: Path | None
 ) -> None:
     """Run a study, print its tables, save its figures."""
     from rich.table import Table
 
     from pacefno.paper.bench import Places
-    from pacefno.paper.studies import study_module
+    from pacefno.paper.studies._study import run_study
     from pacefno.paper.style import save
+    from pacefno.train.evaluate import load_run
 
+    labels = settings if "preset" in settings else load_run(settings["run"]).config.labels
+    preset = labels.get("preset", "standard")
     places = Places(data, runs, results or default_results(preset, runs))
-    outcome = study_module(name).run(places=places, say=say, **settings)
+    outcome = run_study(name, places, say, **settings)
     for found in outcome.tables:
         table = Table(*found.columns, title=found.title, title_justify="left")
         for row in found.rows:
@@ -202,231 +238,9 @@ def run_study(
         say(f"{figures / drawing.name}.png written")
     for sentence in outcome.sentences:
         typer.echo(sentence)
-    say(f"{outcome.path} holds every number")
+    if outcome.path:
+        say(f"{outcome.path} holds every number")
 
 
-@study_app.command("ablation")
-def ablation_command(
-    benchmark: Name,
-    rows: Annotated[str, typer.Option(help="Comma-separated rows.", show_default="all")] = "",
-    seeds: Seeds = ALL_SEEDS,
-    preset: PresetName = "standard",
-    define: Annotated[bool, typer.Option("--define", help="Only say what the rows are.")] = False,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """What does each part of the method earn? Trains and scores a model without it.
-
-    Example: pacefno study ablation burgers2d --preset quick --seeds 42
-    """
-    with plain_errors():
-        if define:
-            from rich.table import Table
-
-            from pacefno.paper.studies.ablation import definitions
-
-            found = definitions(benchmark, split_names(rows))
-            table = Table(*found.columns, title=found.title, title_justify="left")
-            for row in found.rows:
-                table.add_row(*row)
-            wide_console().print(table)
-            return
-        settings: dict[str, Any] = {
-            "benchmark": benchmark,
-            "rows": split_names(rows),
-            "preset": preset,
-        }
-        settings["seeds"] = split_numbers(seeds, "--seeds")
-        run_study("ablation", figures, data, runs, results, preset, settings)
-
-
-@study_app.command("tta")
-def tta_command(
-    benchmark: Name,
-    models: Models = "",
-    seeds: Seeds = ALL_SEEDS,
-    preset: PresetName = "standard",
-    samples: Annotated[int, typer.Option(help="Test samples to refine.", min=2)] = 40,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """What does test-time adaptation gain, and at what cost? Adam's rates and steps, Gauss-Newton.
-
-    Example: pacefno study tta shallow_water --models pace-cnn
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {
-            "benchmark": benchmark,
-            "models": split_names(models),
-            "preset": preset,
-        }
-        settings |= {"seeds": split_numbers(seeds, "--seeds"), "samples": samples}
-        run_study("tta", figures, data, runs, results, preset, settings)
-
-
-@study_app.command("landscape")
-def landscape_command(
-    benchmark: Name,
-    models: Models = "",
-    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 42,
-    preset: PresetName = "standard",
-    sample: Annotated[int, typer.Option(help="Number of the test sample.", min=0)] = 0,
-    coordinates: Annotated[
-        str,
-        typer.Option(help="Two coordinates of the group, e.g. x,angle.", show_default="the first"),
-    ] = "",
-    points: Annotated[int, typer.Option(help="Energies along each axis.", min=8)] = 48,
-    starts: Annotated[int, typer.Option(help="Descents along each axis.", min=3)] = 12,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """What does the energy of test-time adaptation look like, and where do descents end?
-
-    Example: pacefno study landscape navier_stokes --coordinates x,angle
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {"benchmark": benchmark, "seed": seed, "preset": preset}
-        settings |= {"sample": sample, "points": points, "starts": starts}
-        settings["coordinates"] = split_names(coordinates)
-        if models:
-            settings["models"] = split_names(models)
-        run_study("landscape", figures, data, runs, results, preset, settings)
-
-
-@study_app.command("theory")
-def theory_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.", show_default=False)],
-    model: Annotated[
-        str | None, typer.Option(help="Another row with the same weights, e.g. pace-tta.")
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Test samples to take apart.", min=2)] = 200,
-    derivatives: Annotated[
-        int, typer.Option(help="Samples on which derivatives of the operator are measured.", min=1)
-    ] = 12,
-    growth: Annotated[int, typer.Option(help="Samples on which the energy is probed.", min=1)] = 12,
-    data_seed: Annotated[int, typer.Option(help="Seed of the dataset.")] = 42,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    results: ResultsFolder = None,
-) -> None:
-    """What limits the error of a run, and so what to improve? The terms of the paper's bound.
-
-    Example: pacefno study theory runs/burgers1d/pace-quick-seed42
-    """
-    with plain_errors():
-        from pacefno.train.evaluate import load_run
-
-        preset = load_run(run).config.labels.get("preset", "standard")
-        settings = {"run": run, "model": model, "samples": samples, "derivatives": derivatives}
-        settings |= {"growth": growth, "data_seed": data_seed}
-        run_study("theory", figures, data, RUNS, results, preset, settings)
-
-
-@study_app.command("lielac")
-def lielac_command(
-    benchmark: Name,
-    rows: Annotated[str, typer.Option(help="Comma-separated rows.", show_default="all")] = "",
-    seeds: Seeds = ALL_SEEDS,
-    preset: PresetName = "standard",
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """Does a frame of least energy (LieLAC) do as well? Its rows join the benchmark's table.
-
-    Example: pacefno study lielac burgers1d --seeds 42
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {
-            "benchmark": benchmark,
-            "rows": split_names(rows),
-            "preset": preset,
-        }
-        settings["seeds"] = split_numbers(seeds, "--seeds")
-        run_study("lielac", FIGURES, data, runs, results, preset, settings)
-
-
-@study_app.command("robustness")
-def robustness_command(
-    benchmark: Name,
-    models: Models = "",
-    seeds: Seeds = ALL_SEEDS,
-    preset: PresetName = "standard",
-    kinds: Annotated[
-        str, typer.Option(help="Of noise, missing, forcing.", show_default="all that apply")
-    ] = "",
-    samples: Annotated[int, typer.Option(help="Test samples.", min=2)] = 20,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """What do noise, missing points and a broken symmetry cost?
-
-    Example: pacefno study robustness burgers2d --kinds noise,missing
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {"benchmark": benchmark, "preset": preset, "samples": samples}
-        settings |= {"seeds": split_numbers(seeds, "--seeds"), "kinds": split_names(kinds)}
-        if models:
-            settings["models"] = split_names(models)
-        run_study("robustness", figures, data, runs, results, preset, settings)
-
-
-@study_app.command("frames")
-def frames_command(
-    benchmark: Name,
-    models: Models = "",
-    seeds: Seeds = ALL_SEEDS,
-    preset: PresetName = "standard",
-    elements: Annotated[int, typer.Option(help="Random elements of the group.", min=20)] = 1000,
-    figures: FigureFolder = FIGURES,
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """How well are frames found over the whole group, and how often is one far off?
-
-    Example: pacefno study frames navier_stokes_literal --models pace --seeds 42
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {
-            "benchmark": benchmark,
-            "models": split_names(models),
-            "preset": preset,
-        }
-        settings |= {"seeds": split_numbers(seeds, "--seeds"), "elements": elements}
-        run_study("frames", figures, data, runs, results, preset, settings)
-
-
-@study_app.command("snapshots")
-def snapshots_command(
-    benchmark: Name = "navier_stokes",
-    operators: Annotated[
-        str, typer.Option(help="Of channels, recurrent, space-time.", show_default="all")
-    ] = "",
-    minutes: Annotated[float, typer.Option(help="Of training, each operator.")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 42,
-    preset: PresetName = "standard",
-    data: DataFolder = DATA,
-    runs: RunsFolder = RUNS,
-    results: ResultsFolder = None,
-) -> None:
-    """Which operator predicts several snapshots from several best, in the same time?
-
-    Example: pacefno study snapshots navier_stokes --minutes 2
-    """
-    with plain_errors():
-        settings: dict[str, Any] = {
-            "benchmark": benchmark,
-            "operators": split_names(operators),
-            "seed": seed,
-        }
-        settings |= {"minutes": minutes, "preset": preset}
-        run_study("snapshots", FIGURES, data, runs, results, preset, settings)
+for _name in STUDIES:
+    study_app.command(_name)(study_command(_name, STUDIES[_name]))

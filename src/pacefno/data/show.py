@@ -60,16 +60,15 @@ def show(dataset: Dataset, recipe: Recipe, console: Console) -> None:
     console.print(_dynamics(recipe, loaded["test_id"], loaded["test_ood"]))
 
 
-def slice_residuals(recipe: PairRecipe, pairs: Pairs) -> Tensor:
-    """Largest distance from the slice per coordinate, ``(size,)``; 0 in float32 if not moved."""
-    xi = recipe.task.slice.coordinates(Field(pairs.input.double(), recipe.task.input))
-    return recipe.task.group.wrap(xi).abs().amax(dim=0)
-
-
 def element_errors(recipe: PairRecipe, pairs: Pairs) -> Tensor:
-    """Largest distance, modulo periods, from where elements say that samples lie, ``(size,)``."""
-    xi = recipe.task.slice.coordinates(Field(pairs.input.double(), recipe.task.input))
-    return recipe.task.group.difference(xi, pairs.elements).abs().amax(dim=0)
+    """Largest distance from where elements say that samples lie: if unmoved, on the slice.
+
+    One for each coordinate, modulo its period; 0 in float32.
+    """
+    task = recipe.task
+    xi = task.slice.coordinates(Field(pairs.input.double(), task.input))
+    away = task.group.wrap(xi) if pairs.xi is None else task.group.difference(xi, pairs.xi)
+    return away.abs().amax(dim=0)
 
 
 def last_snapshot_distance(recipe: PairRecipe, first: Tensor, second: Tensor) -> Tensor:
@@ -110,17 +109,17 @@ def _shapes(dataset: PairDataset, loaded: Mapping[str, Pairs]) -> Table:
 
 def _ranges(recipe: PairRecipe, loaded: Mapping[str, Pairs]) -> Table:
     table = _table("Ranges", "split", "field", "least", "mean", "greatest", "rms")
+    input, output = recipe.task.input, recipe.task.output
     for split, pairs in loaded.items():
-        fields = {
-            "input": (recipe.task.input, pairs.input),
-            "target": (recipe.task.output, pairs.target),
-        }
-        for part, (type, all_values) in fields.items():
+        for part, type, fields in (
+            ("input", input, pairs.input),
+            ("target", output, pairs.target),
+        ):
             for i, name in enumerate(type.channels):
-                values = all_values[:, i :: len(type.channels)].double()  # in all snapshots
+                values = fields[:, i :: len(type.channels)].double()  # in all snapshots
                 rms = values.square().mean().sqrt()
-                numbers = (float(n) for n in (values.min(), values.mean(), values.max(), rms))
-                table.add_row(split, f"{part} {name}", *(f"{number:+.4f}" for number in numbers))
+                numbers = (values.min(), values.mean(), values.max(), rms)
+                table.add_row(split, f"{part} {name}", *(f"{float(n):+.4f}" for n in numbers))
     return table
 
 
@@ -128,23 +127,21 @@ def _alignment(recipe: PairRecipe, plain: Pairs, moved: Pairs) -> Table:
     nearly = "; the group is only nearly a symmetry here" if recipe.resolve else ""
     title = f"Canonical slice (largest over samples){nearly}"
     table = _table(title, "coordinate", "test_id off the slice", "test_ood off its element")
-    residuals, errors = slice_residuals(recipe, plain), element_errors(recipe, moved)
-    rows = zip(recipe.task.group.coordinates, residuals, errors, strict=True)
-    for name, residual, error in rows:
-        table.add_row(name, f"{float(residual):.1e}", f"{float(error):.1e}")
+    off = [element_errors(recipe, pairs).tolist() for pairs in (plain, moved)]
+    for name, *numbers in zip(recipe.task.group.coordinates, *off, strict=True):
+        table.add_row(name, *(f"{number:.1e}" for number in numbers))
     return table
 
 
 def _dynamics(recipe: PairRecipe, plain: Pairs, moved: Pairs) -> Table:
     """How much happens from input to target, and how far the flow is from having the symmetry."""
     table = _table("Dynamics", "last snapshot, relative L2", "mean", "greatest")
-    rows = {
-        "change from input to target": last_snapshot_distance(recipe, plain.input, plain.target)
-    }
+    pairs = {"change from input to target": (plain.input, plain.target)}
     if moved.resolved is not None:
         name = "moved target against the one solved from the moved input"
-        rows[name] = last_snapshot_distance(recipe, moved.target, moved.resolved)
-    for name, distance in rows.items():
+        pairs[name] = moved.target, moved.resolved
+    for name, fields in pairs.items():
+        distance = last_snapshot_distance(recipe, *fields)
         table.add_row(name, f"{float(distance.mean()):.4f}", f"{float(distance.max()):.4f}")
     return table
 
@@ -155,14 +152,10 @@ def _trajectories(dataset: TrajectoryDataset) -> Table:
     for split in dataset.splits:
         found = dataset.load(split)
         assert found.box is not None
-        boxes = (found.box.lengths, found.box.step)
-        table.add_row(
-            dataset.file(split).name,
-            *map(str, found.values.shape),
-            *(f"{values.min():.4g} to {values.max():.4g}" for values in boxes),
-            f"{found.values.square().mean().sqrt():.4g}",
-            f"{found.values.abs().max():.4g}",
-        )
+        sizes = [f"{v.min():.4g} to {v.max():.4g}" for v in (found.box.lengths, found.box.step)]
+        rms, peak = found.values.square().mean().sqrt(), found.values.abs().max()
+        counts = map(str, found.values.shape)
+        table.add_row(dataset.file(split).name, *counts, *sizes, f"{rms:.4g}", f"{peak:.4g}")
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -20,7 +20,8 @@ from pacefno.train.defaults import frame_spec
 from pacefno.train.evaluate import Trained, load_run, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, train
 
-Result: TypeAlias = dict[str, Any]  # one row of results/*.json
+Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
+Result: TypeAlias = dict[str, Any]  # one row of results/*.json, or one cell of a study
 DATA_SEED = 42
 KEY = ("preset", "model", "seed")
 
@@ -32,37 +33,57 @@ class ResultsError(UsageError):
     """A results file that cannot be read; the message names it."""
 
 
-def read_results(folder: Path, benchmark: str) -> list[Result]:
-    """The rows of ``folder/BENCHMARK.json``; none if there is no such file."""
-    path = folder / f"{benchmark}.json"
-    if not path.exists():
-        return []
-    try:
-        rows: list[Result] = list(json.loads(path.read_text())["rows"])
-        for row in rows:
-            key_of(row)
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ResultsError(
-            f"{path}: is not a results file ({error!r}): delete it, or restore it from version "
-            "control"
-        ) from None
-    return rows
+@final
+@dataclass(frozen=True)
+class ResultsFile:
+    """A JSON file with a list of results that several processes may add to at the same time.
+
+    ``key`` names the entries that tell one result from another, ``entry`` the list in the document,
+    and ``head`` is what the document says besides.
+    """
+
+    path: Path
+    key: tuple[str, ...]
+    head: dict[str, str]
+    entry: str = "rows"
+
+    def key_of(self, result: Result) -> tuple[Any, ...]:
+        """What tells this result from others."""
+        return tuple(result[name] for name in self.key)
+
+    def read(self) -> list[Result]:
+        """The results so far; none if there is no file yet."""
+        if not self.path.exists():
+            return []
+        try:
+            found: list[Result] = list(json.loads(self.path.read_text())[self.entry])
+            for one in found:
+                self.key_of(one)
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ResultsError(
+                f"{self.path}: is not a results file ({error!r}): delete it, or restore it from "
+                "version control"
+            ) from None
+        return found
+
+    def add(self, new: Iterable[Result]) -> list[Result]:
+        """Store results; one with the same key is replaced, everything else is kept."""
+        make_folder(self.path.parent)
+        with lock_folder(self.path.parent, wait=True):
+            merged = {self.key_of(one): one for one in [*self.read(), *new]}
+            ordered = [merged[key] for key in sorted(merged)]
+            write_text(self.path, json.dumps(self.head | {self.entry: ordered}, indent=1) + "\n")
+        return ordered
 
 
-def key_of(row: Result) -> tuple[Any, ...]:
-    """What tells one row from another: preset, model and seed."""
-    return tuple(row[name] for name in KEY)
+def results_file(folder: Path, benchmark: str) -> ResultsFile:
+    """``folder/BENCHMARK.json``: the rows of a benchmark's table."""
+    return ResultsFile(folder / f"{benchmark}.json", KEY, {"problem": benchmark})
 
 
 def merge_results(folder: Path, benchmark: str, new: list[Result]) -> list[Result]:
-    """Add rows to a benchmark's file; one of the same preset, model and seed is replaced."""
-    make_folder(folder)
-    with lock_folder(folder, wait=True):  # several processes may add rows at the same time
-        rows = {key_of(row): row for row in [*read_results(folder, benchmark), *new]}
-        ordered = [rows[key] for key in sorted(rows)]
-        document = {"problem": benchmark, "rows": ordered}
-        write_text(folder / f"{benchmark}.json", json.dumps(document, indent=1) + "\n")
-    return ordered
+    """Add rows to a benchmark's table; one of the same preset, model and seed is replaced."""
+    return results_file(folder, benchmark).add(new)
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -114,7 +135,8 @@ def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]
 
 def missing_rows(job: Job, places: Places) -> list[str]:
     """The rows of a job that have no result yet."""
-    done = {key_of(row) for row in read_results(places.results, job.benchmark)}
+    file = results_file(places.results, job.benchmark)
+    done = {file.key_of(row) for row in file.read()}
     return [name for name in job.rows if (job.preset, name, job.seed) not in done]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -119,18 +120,32 @@ def title_of(model: str) -> str:
     return TITLES.get(model, model)
 
 
-def line_look(model: str, title: str | None = None) -> Look:
+def line_look(model: str, title: str | None = None, *, marker: bool = False) -> Look:
     """Keyword arguments of ``Axes.plot`` for the line of a row."""
     style = style_of(model)
-    return {
-        "color": style.colour,
-        "linestyle": style.line,
-        "linewidth": style.width,
-        "label": title_of(model) if title is None else title,
-    }
+    look: Look = {"color": style.colour, "linestyle": style.line, "linewidth": style.width}
+    look |= {"label": title_of(model) if title is None else title}
+    return look | ({"marker": style.marker, "markersize": 4} if marker else {})
 
 
 # --- figures --------------------------------------------------------------------------------------
+
+
+def panels(
+    width: float, height: float, rows: int = 1, columns: int = 1, **how: Any
+) -> tuple[Figure, Grid]:
+    """A new figure, and its axes as an array ``(rows, columns)``."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots(rows, columns, squeeze=False, **how)
+
+
+def finish(axis: Axes, x: str = "", y: str = "", title: str = "", *, log: str = "") -> None:
+    """Make a panel tidy and name it; ``log`` says which axes are logarithmic, such as "xy"."""
+    for name in log:
+        axis.set(**{f"{name}scale": "log"})
+        decimal_ticks(getattr(axis, f"{name}axis"))
+    tidy(axis)
+    label(axis, x, y, title)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -172,58 +187,61 @@ def label(axis: Axes, x: str = "", y: str = "", title: str = "") -> None:
         axis.set_title(title, fontsize=10, color=INK, loc="left", fontweight="bold")
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist] | None = None, columns: int = 3) -> None:
+def legend_below(
+    figure: Figure, handles: Iterable[Artist | Look] | None = None, columns: int = 3
+) -> None:
     """One legend for the whole figure: lines on each other cannot be labelled where they end.
 
-    Without ``handles``: every label that any panel has, once.
+    Entries are artists or the looks of lines. Without any: every label of every panel, once.
     """
     if handles is None:
         found = [h for axis in figure.axes for h in axis.get_legend_handles_labels()[0]]
         handles = list({handle.get_label(): handle for handle in reversed(found)}.values())[::-1]
+    artists = [Line2D([], [], **one) if isinstance(one, dict) else one for one in handles]
     place: Look = {"loc": "outside lower center", "ncols": columns}
-    figure.legend(handles=list(handles), fontsize=8.5, frameon=False, **place)
+    figure.legend(handles=artists, fontsize=8.5, frameon=False, **place)
 
 
-def model_handles(models: Iterable[str], *, markers: bool = False) -> list[Line2D]:
-    """Legend entries of rows, with their markers if wished."""
-    return [
-        Line2D([], [], **line_look(model), **(marker_look(model) if markers else {}))
-        for model in models
-    ]
+def draw_means(
+    axis: Axes, rows: Iterable[Mapping[str, Any]], by: str, x: str, y: str, look: Look
+) -> None:
+    """Means over the seeds of rows that agree in ``by``; bars of deviation with a ``capsize``.
+
+    Nothing is drawn where nothing was measured.
+    """
+    known = sorted((row for row in rows if row.get(y) is not None), key=lambda row: row[by])
+    groups = [list(own) for _, own in groupby(known, key=lambda row: row[by])]
+    across, up = ([statistic(own, key) for own in groups] for key in (x, y))
+    ends = [value.mean for value in across if value], [value.mean for value in up if value]
+    if groups and "capsize" in look:
+        axis.errorbar(*ends, yerr=[value.std or 0.0 for value in up if value], **look)
+    elif groups:
+        axis.plot(*ends, **look)
+
+
+# Dot charts: a large dot for a mean, small ones for its seeds, a diamond for the paper's number.
+DOT: Look = {"linestyle": "none", "marker": "o", "markersize": 8}
+SMALL_DOT: Look = DOT | {"markersize": 4, "alpha": 0.4}
+DIAMOND: Look = DOT | {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "color": INK}
+DOT_LEGEND: list[Look] = [
+    DOT | {"color": INK, "label": "mean over seeds"},
+    SMALL_DOT | {"color": INK, "label": "one seed"},
+    DIAMOND | {"label": "the paper"},
+]
 
 
 def draw_dots(
     axis: Axes, height: float, values: Iterable[float], colour: str, paper: float | None = None
 ) -> None:
-    """One line of a dot chart: small dots for seeds, a large one for their mean, a diamond."""
+    """One line of a dot chart; values that a logarithm does not have are left out."""
     known = [value for value in values if math.isfinite(value) and value > 0]
     if known:
-        seeds: Look = {"alpha": 0.4, "markersize": 4, "markeredgewidth": 0, "zorder": 3}
-        axis.plot(known, [height] * len(known), "o", color=colour, **seeds)
-        mean: Look = {"markersize": 8, "markeredgecolor": "white", "zorder": 4}
-        axis.plot(statistics.fmean(known), height, "o", color=colour, **mean)
+        small: Look = SMALL_DOT | {"color": colour, "markeredgewidth": 0, "zorder": 3}
+        axis.plot(known, [height] * len(known), **small)
+        large: Look = DOT | {"color": colour, "markeredgecolor": "white", "zorder": 4}
+        axis.plot(statistics.fmean(known), height, **large)
     if paper is not None:
-        axis.plot(paper, height, zorder=5, **PAPER_MARK)
-
-
-PAPER_MARK: Look = {
-    "marker": "D", "markersize": 6.5, "markerfacecolor": "none", "color": INK, "linestyle": "none",
-}  # fmt: skip
-
-
-def dot_handles() -> list[Line2D]:
-    """Legend entries of a dot chart."""
-    dot: Look = {"linestyle": "none", "marker": "o", "color": INK}
-    return [
-        Line2D([], [], markersize=8, label="mean over seeds", **dot),
-        Line2D([], [], markersize=4, alpha=0.4, label="one seed", **dot),
-        Line2D([], [], label="the paper", **PAPER_MARK),
-    ]
-
-
-def marker_look(model: str) -> Look:
-    """Keyword arguments of ``Axes.plot`` for the marker of a row."""
-    return {"marker": style_of(model).marker, "markersize": 4}
+        axis.plot(paper, height, zorder=5, **DIAMOND)
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -23,10 +23,9 @@ from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for
 from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import ablation
-from pacefno.paper.studies._runs import make_scope
+from pacefno.paper.studies._study import make_scope, run_study
 from pacefno.paper.studies.ablation import (
     PAPER,
-    definitions,
     kinematic_only,
     measure,
     rows_for,
@@ -193,9 +192,8 @@ def places(smoke_places: Places, tmp_path: Path) -> Places:
 
 
 def run(places: Places, rows: list[str]) -> Any:
-    return ablation.run(
-        benchmark=BENCHMARK.name, rows=rows, seeds=[42], preset="smoke", places=places, say=print
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK.name, "rows": rows, "seeds": [42]}
+    return run_study("ablation", places, print, preset="smoke", **how)
 
 
 def test_an_interrupted_ablation_goes_on_to_the_same_table(
@@ -253,9 +251,12 @@ def test_a_row_is_scored_by_the_code_of_the_tables(places: Places, smoke_places:
 
 
 def test_rows_are_listed_with_their_meaning_and_others_are_refused(places: Places) -> None:
-    table = definitions(BENCHMARK.name, ["no-terminal"])
+    how: dict[str, Any] = {"rows": ["no-terminal"], "define": True}
+    outcome = run_study("ablation", places, print, benchmark=BENCHMARK.name, **how)
+    [table] = outcome.tables
+    assert outcome.path is None and outcome.drawings == []
     assert len(table.rows) == 1 and "Gamma_B = identity" in table.rows[0][-1]
     with pytest.raises(UsageError, match="unknown row 'no-brain'"):
         run(places, ["no-brain"])
     with pytest.raises(UsageError, match="unknown benchmark of a study 'kdv'"):
-        definitions("kdv")
+        run_study("ablation", places, print, benchmark="kdv", define=True)

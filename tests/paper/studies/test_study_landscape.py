@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from pacefno.data.samples import Pairs
 from pacefno.errors import UsageError
 from pacefno.fields import Field
-from pacefno.frames import AdamRefiner, Estimate, Frame
+from pacefno.frames import Estimate, Frame
 from pacefno.grid import points, resample
 from pacefno.groups import Galilean
 from pacefno.pace import PACE
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.studies import landscape
+from pacefno.paper.studies._study import Scope, run_study
 from pacefno.paper.studies.landscape import basins, cut_through, draw, measure
 
 SMOKE = "burgers1d_smooth"
@@ -60,8 +60,8 @@ def sample_of(dtype: torch.dtype, n: int, xi: list[float]) -> Pairs:
 
 def cell_of(frame: Frame, dtype: torch.dtype, xi: list[float]) -> dict[str, Any]:
     model = PACE(nn.Tanh(), TASK.group, input=TASK.input, output=TASK.output, frame=frame)
-    cut, adam = cut_through(BENCHMARK), AdamRefiner(rate=0.05)
-    return measure(model, TASK, cut, sample_of(dtype, 20, xi), adam, points=16, starts=6)
+    scope, cut = Scope(BENCHMARK, "smoke", Places()), cut_through(BENCHMARK)
+    return measure(model, scope, cut, sample_of(dtype, 20, xi), points=16, starts=6)
 
 
 def test_the_energy_of_the_analytic_frame_is_a_sum_of_cosines(
@@ -129,15 +129,8 @@ def test_angles_and_velocities_have_their_own_ranges() -> None:
 
 
 def run(places: Places, sample: int = 0) -> Any:
-    return landscape.run(
-        benchmark=SMOKE,
-        preset="smoke",
-        points=10,
-        starts=4,
-        sample=sample,
-        places=places,
-        say=print,
-    )
+    how: dict[str, Any] = {"benchmark": SMOKE, "preset": "smoke", "points": 10, "starts": 4}
+    return run_study("landscape", places, print, sample=sample, **how)
 
 
 def test_a_landscape_is_computed_once(smoke_places: Places, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.studies import lielac
-from pacefno.paper.studies._runs import make_scope
+from pacefno.paper.studies._study import make_scope, run_study
 from pacefno.paper.studies.lielac import (
     NEWTON,
     EnergyFrame,
@@ -178,9 +178,8 @@ def places(smoke_places: Places, tmp_path: Path) -> Places:
 
 
 def run(places: Places, *rows: str) -> Any:
-    return lielac.run(
-        benchmark=BENCHMARK.name, rows=rows, seeds=[42], preset="smoke", places=places, say=print
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK.name, "preset": "smoke", "seeds": [42]}
+    return run_study("lielac", places, print, rows=rows, **how)
 
 
 def test_the_rows_join_the_table_and_are_made_once(
@@ -207,7 +206,7 @@ def test_the_rows_join_the_table_and_are_made_once(
     assert rows["lielac"]["title"] == "LieLAC, Gaussian energy"
     assert rows["lielac"]["command"].startswith("pacefno study lielac burgers1d_smooth --preset")
     assert [row[0] for row in outcome.tables[0].rows] == [row["title"] for row in rows.values()]
-    monkeypatch.setattr(lielac, "score_row", None)
+    monkeypatch.setattr(lielac, "score_row", pytest.fail)
     assert run(places, "lielac", "lielac-ft").tables == outcome.tables
 
 

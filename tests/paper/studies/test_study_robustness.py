@@ -19,7 +19,7 @@ from pacefno.metrics import relative_l2
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import robustness
-from pacefno.paper.studies._runs import make_scope
+from pacefno.paper.studies._study import make_scope, run_study
 from pacefno.paper.studies.robustness import (
     LEVELS,
     Forced,
@@ -180,16 +180,9 @@ def test_rank_correlation_sees_order_only() -> None:
 
 
 def run(places: Places, models: list[str], kinds: list[str], samples: int = 6) -> Any:
-    return robustness.run(
-        benchmark=BENCHMARK,
-        models=models,
-        seeds=[42],
-        preset="smoke",
-        kinds=kinds,
-        samples=samples,
-        places=places,
-        say=print,
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK, "preset": "smoke", "seeds": [42]}
+    how |= {"models": models, "kinds": kinds, "samples": samples}
+    return run_study("robustness", places, print, **how)
 
 
 def test_the_study_measures_each_cell_once_and_draws_them(
@@ -209,7 +202,7 @@ def test_the_study_measures_each_cell_once_and_draws_them(
     assert clean["error"] == pytest.approx(by_key["pace", "missing", 0.0]["error"])
     assert by_key["fno", "noise", 0.0]["confidence"] is None
     assert by_key["pace-oracle", "noise", 0.0]["confidence"] is None
-    monkeypatch.setattr(robustness, "measure", None)  # nothing is left to measure
+    monkeypatch.setattr(robustness, "measure", pytest.fail)  # nothing is left to measure
     run(places, models, ["noise", "missing"])
     assert [len(table.rows) for table in outcome.tables] == [3, 3]
     assert pooled_rank([by_key["fno", "noise", 0.0]]) == ""

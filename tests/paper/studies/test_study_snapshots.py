@@ -14,8 +14,8 @@ from pacefno.data.samples import Grid, Pairs
 from pacefno.paper.bench import Places, ResultsError
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import snapshots
-from pacefno.paper.studies._runs import Scope
-from pacefno.paper.studies.snapshots import CANDIDATES, candidate_config, measure, read_rows
+from pacefno.paper.studies._study import Scope, run_study
+from pacefno.paper.studies.snapshots import CANDIDATES, candidate_config, measure
 
 BENCHMARK = benchmark_named("navier_stokes")
 
@@ -37,7 +37,7 @@ class Waves:
 @pytest.mark.parametrize("name", list(CANDIDATES))
 def test_every_candidate_is_trained_for_as_many_epochs_as_fit(name: str, tmp_path: Path) -> None:
     scope = Scope(BENCHMARK, "smoke", Places(tmp_path, tmp_path, tmp_path))
-    row = measure(scope, name, Waves(), 1e-9, 42)
+    row = measure(scope, name, 1e-9, 42, Waves())
     assert row["epochs"] == 1 and row["step_seconds"] > 0
     assert 0 < row["validation_error"] < 10
 
@@ -64,15 +64,14 @@ def test_a_candidate_that_is_there_is_not_trained_again(
 
     def run(minutes: float) -> Any:
         places = Places(tmp_path, tmp_path, tmp_path)
-        return snapshots.run(preset="smoke", minutes=minutes, places=places, say=print)
+        return run_study("snapshots", places, print, preset="smoke", minutes=minutes)
 
     outcome = run(0.1)
     assert run(0.1).tables == outcome.tables and calls == list(CANDIDATES)
     run(0.2)
     assert len(calls) == 6
-    document = json.loads((tmp_path / "studies" / "frames_to_frames.json").read_text())
-    assert document["problem"] == "navier_stokes" and len(document["rows"]) == 3
-    assert read_rows(outcome.path, "navier_stokes_literal") == []
+    document = json.loads((tmp_path / "studies" / "snapshots-navier_stokes.json").read_text())
+    assert document["problem"] == "navier_stokes" and len(document["cells"]) == 3
     outcome.path.write_text("[]")
-    with pytest.raises(ResultsError, match="frames_to_frames"):
+    with pytest.raises(ResultsError, match="snapshots-navier_stokes"):
         run(0.1)

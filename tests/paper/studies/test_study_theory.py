@@ -23,7 +23,7 @@ from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import theory
-from pacefno.paper.studies._runs import make_scope, refinement_path
+from pacefno.paper.studies._study import make_scope, refinement_path, run_study
 from pacefno.paper.studies.theory import (
     Effort,
     Terms,
@@ -204,7 +204,7 @@ def test_quadratic_growth_of_the_analytic_frame_is_two_pi_squared() -> None:
     model, pairs = wrapped(Wavy(), TASK.slice.frame()), moved_samples(TASK, torch.float64, 48)
     growth = measure_growth(model, TASK, pairs, GaussNewton(), (0, 1, 2, 4), radius=0.02)
     assert torch.allclose(growth.alpha, torch.full_like(growth.alpha, 2 * math.pi**2), rtol=0.01)
-    energy = growth.path.energy
+    energy = growth.energy
     assert bool(growth.settled.all()) and float(energy[0].min()) > 1e-4
     assert bool((energy.diff(dim=0) <= 0).all()) and float(energy[-1].max()) < 1e-20
     assert count_violations(growth.error, growth.bound) == 0
@@ -217,7 +217,7 @@ def test_energy_never_rises_along_a_path_of_a_learned_frame(
     refiner: GaussNewton | AdamRefiner, smoke_places: Places
 ) -> None:
     scope = make_scope(BENCHMARK.name, "smoke", smoke_places, print)
-    [row] = scope.trained_rows(["pace-cnn"], [42])
+    [row] = scope.trained_rows(["pace-cnn"], [42], ["pace-cnn"])
     field = Field(scope.pairs("test_ood").input, TASK.input)
     with torch.no_grad():
         start = row.trained.model.frame_of(field.values).xi
@@ -260,10 +260,10 @@ def test_the_study_says_what_limits_a_run_and_keeps_one_cell_a_seed(
 ) -> None:
     places = replace(smoke_places, results=tmp_path)
     run = smoke_places.runs / BENCHMARK.name / "pace-smoke-seed42"
-    how = {"samples": 4, "derivatives": 2, "growth": 2, "places": places, "say": print}
-    outcome = theory.run(run=run, **how)
+    how = {"samples": 4, "derivatives": 2, "growth": 2}
+    outcome = run_study("theory", places, print, run=run, **how)
     monkeypatch.setattr(theory, "measure", None)  # a second time nothing is left to measure
-    again = theory.run(run=run, **how)
+    again = run_study("theory", places, print, run=run, **how)
     assert again.sentences == outcome.sentences
     assert "The bound holds on 4 of 4 samples" in outcome.sentences[0]
     assert "The operator's own error makes up" in outcome.sentences[-1]
@@ -278,4 +278,4 @@ def test_the_study_says_what_limits_a_run_and_keeps_one_cell_a_seed(
 
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
-        theory.run(run=tmp_path / "nowhere", places=Places(), say=print)
+        run_study("theory", Places(), print, run=tmp_path / "nowhere")

@@ -14,7 +14,7 @@ from pacefno.errors import UsageError
 from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
 from pacefno.paper.studies import tta
-from pacefno.paper.studies._runs import make_scope
+from pacefno.paper.studies._study import make_scope, run_study
 from pacefno.paper.studies.tta import PAPER, Setting, errors_table, measure, settings_for
 from pacefno.train.evaluate import load_run
 
@@ -35,15 +35,8 @@ def places(smoke_places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def run(places: Places, *rows: str, seeds: tuple[int, ...] = (42,), say: Any = print) -> Any:
-    return tta.run(
-        benchmark=BENCHMARK,
-        models=rows,
-        seeds=seeds,
-        preset="smoke",
-        samples=8,
-        places=places,
-        say=say,
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK, "preset": "smoke", "samples": 8}
+    return run_study("tta", places, say, models=rows, seeds=seeds, **how)
 
 
 def cells_of(places: Places, *rows: str) -> list[dict[str, Any]]:
@@ -61,11 +54,11 @@ def test_a_resumed_study_is_the_uninterrupted_one(
 ) -> None:
     calls: list[Setting] = []
 
-    def stopping(model: Any, task: Any, pairs: Any, setting: Setting) -> Any:
+    def stopping(row: Any, samples: int, setting: Setting) -> Any:
         calls.append(setting)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return measure(model, task, pairs, setting)
+        return measure(row, samples, setting)
 
     monkeypatch.setattr(tta, "measure", stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +127,7 @@ def test_the_figure_and_the_table_have_every_setting(places: Places) -> None:
 def test_missing_trainings_are_named_with_the_command_that_makes_them(places: Places) -> None:
     heard: list[str] = []
     scope = make_scope(BENCHMARK, "smoke", places, heard.append)
-    found = scope.trained_rows(["pace", "pace-free"], [42, 7])
+    found = scope.trained_rows(["pace", "pace-free"], [42, 7], tta.MODELS)
     assert [(row.name, row.seed) for row in found] == [("pace", 42)]
     assert "pace-free seed 42" in heard[0] and "pacefno bench" in heard[0]
     with pytest.raises(UsageError, match=r"no finished training.*pacefno bench"):

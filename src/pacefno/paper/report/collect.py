@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.paper.bench import Result, ResultsError, key_of, read_results
+from pacefno.paper.bench import Result, ResultsError, results_file
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
@@ -43,15 +43,6 @@ class Line:
     def of(self, key: str) -> Statistic | None:
         """Mean and deviation of a measured number."""
         return statistic(self.results, key)
-
-    def mean(self, key: str) -> float:
-        """The mean of a number; NaN where it was not measured, so that comparisons are false."""
-        found = self.of(key)
-        return math.nan if found is None else found.mean
-
-    def at(self, seeds: Sequence[int]) -> Line:
-        """Some of the seeds: two lines are compared on those that both have."""
-        return replace(self, results=tuple(r for r in self.results if r["seed"] in seeds))
 
 
 @final
@@ -118,7 +109,8 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
     sources = [results_folder(folder) for folder in folders]
     tables = {}
     for name, benchmark in BENCHMARKS.items():
-        merged = {key_of(r): r for folder in sources for r in read_results(folder, name)}
+        files = [results_file(folder, name) for folder in sources]
+        merged = {file.key_of(result): result for file in files for result in file.read()}
         table = make_table(benchmark, [merged[key] for key in sorted(merged)], preset)
         if table is not None:
             tables[name] = table

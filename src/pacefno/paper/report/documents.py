@@ -26,33 +26,23 @@ class DocumentError(UsageError):
     """A document whose markers cannot be filled; the message names it and the marker."""
 
 
-def update_documents(
-    paths: Sequence[Path], results: Sequence[Path], preset: str | None = None
+def stale_documents(
+    paths: Sequence[Path],
+    results: Sequence[Path],
+    preset: str | None = None,
+    *,
+    write: bool = False,
 ) -> dict[Path, list[str]]:
-    """Rewrite the marked regions of documents; the documents that changed, with their regions.
+    """The documents with regions that do not say what the results say; ``write`` makes them so.
 
     If a marker of any document cannot be filled, none is written.
     """
-    rendered = _render_all(paths, results, preset)
-    for path, (text, _) in rendered.items():
-        write_bytes(path, text.encode())
-    return {path: changed for path, (_, changed) in rendered.items()}
-
-
-def stale_documents(
-    paths: Sequence[Path], results: Sequence[Path], preset: str | None = None
-) -> dict[Path, list[str]]:
-    """The documents with regions that no longer say what the results say; nothing is written."""
-    return {path: stale for path, (_, stale) in _render_all(paths, results, preset).items()}
-
-
-def _render_all(
-    paths: Sequence[Path], results: Sequence[Path], preset: str | None
-) -> dict[Path, tuple[str, list[str]]]:
-    """The new text of each document that has to change, and the names of its new regions."""
     tables = collect(results, preset)
-    rendered = {path: render(path, tables) for path in paths}
-    return {path: (text, changed) for path, (text, changed) in rendered.items() if changed}
+    rendered = [(path, *render(path, tables)) for path in paths]
+    for path, text, stale in rendered:
+        if write and stale:
+            write_bytes(path, text.encode())
+    return {path: stale for path, _, stale in rendered if stale}
 
 
 def render(path: Path, tables: Tables) -> tuple[str, list[str]]:

@@ -11,7 +11,6 @@ from typing import Any, final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from torch import Tensor
 
 from pacefno.data.recipe import PairRecipe
@@ -77,9 +76,8 @@ def draw_panels(
     low = [lines and all(p is None or p.scale == "error" for p in row) for row in rows]
     heights = [0.5 if is_low else 1.0 for is_low in low]
     width = max(1.2 * size, 9.6 / across) if lines else size
-    figure = style.new_figure(width * across + 0.8, size * sum(heights) + 0.2 * len(rows) + 0.4)
-    shape: Look = {"squeeze": False, "height_ratios": heights, "sharex": lines}
-    axes: Grid = figure.subplots(len(rows), across, **shape)
+    whole = width * across + 0.8, size * sum(heights) + 0.2 * len(rows) + 0.4
+    figure, axes = style.panels(*whole, len(rows), across, height_ratios=heights, sharex=lines)
     images: dict[str, Any] = {}
     for row, beside in zip(rows, axes, strict=True):
         for j, axis in enumerate(beside):
@@ -104,7 +102,7 @@ def draw_panels(
         style.label(lowest, x="x")
     if any(panel.truth is not None for panel in panels):
         model: Look = {"color": style.INK, "linewidth": 1.3, "label": "the model"}
-        style.legend_below(figure, [Line2D([], [], **TRUTH), Line2D([], [], **model)])
+        style.legend_below(figure, [TRUTH, model])
     if images:
         _draw_bars(figure, axes, rows, images)
     return figure
@@ -131,11 +129,9 @@ def _draw_line(axis: Axes, panel: Panel, limits: tuple[float, float], *, first: 
     axis.set_xlim(0, 1)
     axis.set_ylim(*limits)
     axis.set_xticks([0, 0.5, 1], ["0", "½", "1"])
-    style.tidy(axis)
+    style.finish(axis, y=panel.scale if first else "")
     axis.tick_params(labelbottom=False, labelleft=first)
     axis.set_title(panel.title, **HEAD)
-    if first:
-        style.label(axis, y=panel.scale)
 
 
 def _draw_image(axis: Axes, panel: Panel, limits: tuple[float, float]) -> Any:
@@ -339,8 +335,8 @@ def draw_spectra(dataset: PairDataset, recipe: PairRecipe, path: Path) -> None:
     """Write a PNG: energy spectra of the first input and the last output, channel by channel."""
     task, pairs = recipe.task, dataset.load("test_id", "ood")
     names = task.output.channels
-    figure = style.new_figure(max(5.0, 3.6 * len(names)), 3.8)
-    axes: Grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    width = max(5.0, 3.6 * len(names))
+    figure, (axes,) = style.panels(width, 3.8, 1, len(names), sharey=True)
     end = task.output.times[-1] * task.output.step
     for i, (axis, name) in enumerate(zip(axes, names, strict=True)):
         parts = {
@@ -368,8 +364,7 @@ def finish_spectrum(axis: Axes, training_points: int, points: int, title: str = 
     look: Look = {"color": style.FAINT, "linewidth": 1, "linestyle": "--", "zorder": 1}
     axis.axvline(training_points / 2, label="end of the training grid", **look)
     axis.set_xlim(1, points // 2)
-    style.tidy(axis)
-    style.label(axis, x="wavenumber k", title=title)
+    style.finish(axis, "wavenumber k", title=title)
 
 
 def _headline(dataset: PairDataset, recipe: PairRecipe) -> str:

@@ -14,7 +14,7 @@ from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.report.collect import Line, Table, Tables
 from pacefno.paper.report.fields import draw_spectrum, finish_spectrum
 from pacefno.paper.report.runs import FRACTIONS, Outcome
-from pacefno.paper.style import Drawing, Grid, Look
+from pacefno.paper.style import Drawing, Look
 
 MESSAGE = ("fno", "fno-aug", "pace")  # the rows of the small sweep: all that a first look needs
 DEEPEST = 1e-11  # energy, relative to the largest, below which float32 holds nothing but noise
@@ -38,24 +38,21 @@ def draw_overview(tables: Tables) -> Drawing:
     of_pairs = [table for table in tables.values() if not table.of_rollouts]
     titles = {line.model: line.title for table in of_pairs for line in table.lines}
     models = list(reversed(titles))  # the first row at the top
-    figure = style.new_figure(2.7 + max(5.0, 1.75 * len(of_pairs)), 0.3 * len(models) + 1.5)
-    axes: Grid = figure.subplots(1, len(of_pairs), squeeze=False, sharex=True, sharey=True)[0]
+    size = 2.7 + max(5.0, 1.75 * len(of_pairs)), 0.3 * len(models) + 1.5
+    figure, (axes,) = style.panels(*size, 1, len(of_pairs), sharex=True, sharey=True)
     for axis, table in zip(axes, of_pairs, strict=True):
         for line in table.lines:
             errors = [float(r["ood_error"]) for r in line.results if r.get("ood_error") is not None]
             paper = line.paper[1] if line.paper else None
             colour = style.style_of(line.model).colour
             style.draw_dots(axis, models.index(line.model), errors, colour, paper)
-        axis.set_xscale("log")
-        style.tidy(axis)
+        style.finish(axis, "OOD error", log="x")
         axis.tick_params(axis="y", length=0)
         name = table.benchmark.title.replace(" (", "\n(").replace(", ", ",\n")
         axis.set_title(f"{name}\n{table.preset}", fontsize=9, color=style.INK, loc="left")
-        style.label(axis, x="OOD error")
     axes[0].set_yticks(range(len(models)), [titles[model] for model in models])
     axes[0].set_ylim(-0.6, len(models) - 0.4)
-    style.decimal_ticks(axes[0].xaxis)
-    style.legend_below(figure, style.dot_handles())
+    style.legend_below(figure, style.DOT_LEGEND)
     caption = (
         "OOD error of every model on a logarithmic scale: further left is better. Large dots are "
         "means over seeds, small ones single seeds, diamonds the paper's numbers."
@@ -76,21 +73,19 @@ def draw_sweep(
     benchmark: Benchmark, outcomes: list[Outcome], name: str, *, folded: bool = False
 ) -> Drawing:
     """Mean errors of samples moved by a growing share of the largest OOD motion."""
-    figure = style.new_figure(9.0, 5.0)
-    axis = figure.subplots()
+    figure, ((axis,),) = style.panels(9.0, 5.0)
     (_, high), reach = benchmark.ood, benchmark.task.train_range
     shares = [inside / far for inside, far in zip(reach, high, strict=True)]
     shade: Look = {"color": style.SHADE, "zorder": 0}
     for one in outcomes:
-        look = style.line_look(one.model) | style.marker_look(one.model)
-        axis.plot(FRACTIONS, one.growth, **look)
+        axis.plot(FRACTIONS, one.growth, **style.line_look(one.model, marker=True))
     axis.axvspan(0, min(shares), label="inside the training range", **shade)
     axis.axvspan(min(shares), max(shares), alpha=0.5, **shade)
-    finish_errors(axis)
     coordinates = zip(benchmark.task.group.coordinates, high, strict=True)
     far = ", ".join(f"{coordinate} {value:.3g}" for coordinate, value in coordinates)
     axis.set_xlim(0, 1)
-    style.label(axis, f"size of the motion (1: {far})", "relative L2 error, motion removed")
+    x, y = f"size of the motion (1: {far})", "relative L2 error, motion removed"
+    style.finish(axis, x, y, log="y")
     style.legend_below(figure)
     some = " (lighter: only some of the coordinates are still in it)" * (max(shares) > min(shares))
     caption = (
@@ -107,8 +102,8 @@ def draw_over_time(table: Table) -> Drawing | None:
     shown = [key for key in panels if any(result.get(key) for result in table.results)]
     if not shown or table.benchmark.task.output.snapshots == 1:
         return None
-    figure = style.new_figure(3.4 * len(shown) + 0.8, 3.6 + 0.08 * len(table.lines))
-    axes: Grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    size = 3.4 * len(shown) + 0.8, 3.6 + 0.08 * len(table.lines)
+    figure, (axes,) = style.panels(*size, 1, len(shown), sharey=True)
     step = table.benchmark.task.output.step
     for axis, key in zip(axes, shown, strict=True):
         for line in (line for line in table.lines if line.row):
@@ -116,8 +111,7 @@ def draw_over_time(table: Table) -> Drawing | None:
         if "resolved" in key:
             look: Look = {"color": style.FAINT, "linestyle": ":", "label": "defect of the group"}
             _draw_over_time(axis, table.lines[0], DEFECT, step, look)
-        finish_errors(axis)
-        style.label(axis, x="time after the last input", title=panels[key])
+        style.finish(axis, "time after the last input", title=panels[key], log="y")
     kind = "squared" if table.of_rollouts else "L2"
     style.label(axes[0], y=f"relative {kind} error of a snapshot")
     style.legend_below(figure)
@@ -141,8 +135,8 @@ def _draw_over_time(axis: Axes, line: Line, key: str, step: float, look: Look) -
 def draw_error_spectra(benchmark: Benchmark, target: Tensor, outcomes: list[Outcome]) -> Drawing:
     """Energy of the target and of every row's error over wavenumbers, per physical channel."""
     names = benchmark.task.output.channels
-    figure = style.new_figure(9.0 if len(names) < 3 else 10.5, 5.0)
-    axes: Grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    width = 9.0 if len(names) < 3 else 10.5
+    figure, (axes,) = style.panels(width, 5.0, 1, len(names), sharey=True)
     recipe = benchmark.recipe
     assert isinstance(recipe, PairRecipe)
     for i, (axis, name) in enumerate(zip(axes, names, strict=True)):
@@ -163,8 +157,7 @@ def draw_error_spectra(benchmark: Benchmark, target: Tensor, outcomes: list[Outc
 
 def draw_training(benchmark: Benchmark, logs: dict[str, list[list[dict[str, Any]]]]) -> Drawing:
     """Training and validation error per epoch; one line per seed, coarse epochs shaded."""
-    figure = style.new_figure(9.0, 3.8)
-    axes = figure.subplots(1, 2, sharey=True)
+    figure, (axes,) = style.panels(9.0, 3.8, 1, 2, sharey=True)
     records = [record for seeds in logs.values() for log in seeds for record in log]
     coarse = max((r["epoch"] for r in records if r.get("grid_stride", 1) > 1), default=0)
     for axis, key, title in zip(axes, KEYS, ("training", "validation"), strict=True):
@@ -176,9 +169,8 @@ def draw_training(benchmark: Benchmark, logs: dict[str, list[list[dict[str, Any]
         if coarse:
             shade: Look = {"color": style.SHADE, "zorder": 0, "label": "epochs on the coarse grid"}
             axis.axvspan(0, coarse + 0.5, **shade)
-        finish_errors(axis)
         axis.set_xlim(left=0)
-        style.label(axis, x="epoch", title=title)
+        style.finish(axis, "epoch", title=title, log="y")
     style.label(axes[0], y="relative L2 error")
     style.legend_below(figure)
     caption = (
@@ -186,10 +178,3 @@ def draw_training(benchmark: Benchmark, logs: dict[str, list[list[dict[str, Any]
         "training grid); one line per seed."
     )
     return Drawing(f"{benchmark.name}-training", caption, figure)
-
-
-def finish_errors(axis: Axes) -> None:
-    """A logarithmic axis of errors."""
-    axis.set_yscale("log")
-    style.decimal_ticks(axis.yaxis)
-    style.tidy(axis)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -14,20 +13,16 @@ from pacefno.data.recipe import TrajectoryRecipe
 from pacefno.paper.report.collect import Table
 from pacefno.paper.report.settings import differences, grids, physics
 from pacefno.paper.report.tables import Cell, caption, cells_of, columns_of, split_power
-from pacefno.paper.style import DPI
+from pacefno.paper.style import DPI, Drawing
 
 READABLE = 76  # pixels of the page for an inch of figure: narrower screens scroll instead
 
 
-@final
-@dataclass(frozen=True)
-class Picture:
-    """A figure on the page; a ``folded`` one is closed at first."""
+class Picture(NamedTuple):
+    """A figure on the page."""
 
-    name: str
-    caption: str
+    drawing: Drawing
     png: bytes
-    folded: bool = False
 
     @property
     def source(self) -> str:

@@ -99,11 +99,6 @@ def _rate(schedule: ScheduleSettings) -> str:
 
 
 def _losses(loss: LossSettings) -> str:
-    names = {
-        "h1": "H1",
-        "equivariance": "equivariance",
-        "anchor": "anchor",
-        "invariant": "invariant",
-    }
-    weights = {name: getattr(loss, key) for key, name in names.items()}
+    keys = {"H1": "h1"} | {name: name for name in ("equivariance", "anchor", "invariant")}
+    weights = {name: getattr(loss, key) for name, key in keys.items()}
     return ", ".join(f"{weight:g} {name}" for name, weight in weights.items() if weight) or "none"

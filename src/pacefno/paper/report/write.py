@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pacefno.data import DatasetError, PairDataset, Trajectories, folder_of, open_dataset
 from pacefno.data.samples import Source, as_precise
 from pacefno.files import write_text
-from pacefno.paper.bench import DATA_SEED
+from pacefno.paper.bench import DATA_SEED, Say
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.report import fields, figures
 from pacefno.paper.report.collect import Table, collect, results_folder
@@ -27,7 +27,6 @@ from pacefno.train.objective import roll_out
 
 PAGE = "report.html"
 ROLLED_OUT = ("fno-aug", "pace-20", "pace-1")  # rows of which a rollout is shown
-Say = Callable[[str], None]  # is told about progress, a line at a time
 
 
 def write_report(
@@ -48,21 +47,20 @@ def write_report(
 
     tables, folders = collect(results, preset), [results_folder(folder) for folder in results]
     pairs = any(not table.of_rollouts for table in tables.values())
-    overview = _picture(figures.draw_overview(tables), output) if pairs else None
+
+    def picture(drawing: Drawing) -> Picture:
+        return Picture(drawing, save(drawing, output / "figures"))
+
+    overview = picture(figures.draw_overview(tables)) if pairs else None
     sections = []
     for name, table in tables.items():
         write_text(output / "tables" / f"{name}.md", markdown_table(table))
         write_text(output / "tables" / f"{name}.tex", latex_table(table))
         drawings, notes = draw_table(table, runs, data, say)
         drawings += study_drawings(folders, table.benchmark, table.preset)
-        sections.append(Section(table, [_picture(drawing, output) for drawing in drawings], notes))
+        sections.append(Section(table, [picture(drawing) for drawing in drawings], notes))
     write_text(output / PAGE, render_page(sections, overview))
     return output / PAGE
-
-
-def _picture(drawing: Drawing, output: Path) -> Picture:
-    png = save(drawing, output / "figures")
-    return Picture(drawing.name, drawing.caption, png, drawing.folded)
 
 
 def draw_table(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Drawing], list[str]]:

@@ -1,6 +1,7 @@
 """Studies of why the method works: each is one file with its measurement and its figure.
 
-This list can be read without torch and matplotlib; :func:`study_module` imports a study on use.
+What is here can be read without torch and matplotlib; the module of a study is imported when it
+runs. It has ``run``, which takes a scope and the settings below, and ``draw`` for its figure.
 """
 
 from __future__ import annotations
@@ -10,38 +11,126 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
+
 if TYPE_CHECKING:
     from pacefno.paper.benchmarks import Benchmark
     from pacefno.paper.style import Drawing
 
+FOLDER = "studies"  # below a folder of results
+
+
+class Option(NamedTuple):
+    """A setting of a study, and its option on the command line.
+
+    The default tells the type; a tuple stands for comma-separated values.
+    """
+
+    help: str
+    default: Any
+    shown: str | bool = True  # in the help, instead of the default
+    least: float | None = None
+    positional: type | None = None  # the type of an argument that is not an option
+
 
 class Study(NamedTuple):
-    """A study: the question that it answers, the module that does, and the name of its files."""
+    """A study: the question that it answers, an example of its use, and its settings.
+
+    Its name is that of its module and of its files, results/studies/NAME-BENCHMARK*.json.
+    """
 
     question: str
-    module: str
-    files: str = ""  # results/studies/FILES-BENCHMARK*.json; empty for one without cells
+    example: str
+    settings: dict[str, Option]
+    figure: bool = True  # False for one that joins the tables
 
 
-# fmt: off
+BENCHMARK = Option(f"Which benchmark: {', '.join(BENCHMARK_NAMES)}.", ..., False, None, str)
+PRESET = Option(f"How long and how large: {', '.join(PRESETS)}.", "standard")
+MANY_SEEDS = Option("Comma-separated seeds; missing runs are named.", SEEDS)
+ONE_SEED = Option("Seed of the weights.", SEEDS[0])
+ROWS = Option("Comma-separated rows.", (), "all")
+MODELS = ROWS._replace(shown="those of the study")
+ALWAYS = {"benchmark": BENCHMARK, "preset": PRESET}
+OF_MODELS = ALWAYS | {"models": MODELS, "seeds": MANY_SEEDS}
+OF_ROWS = ALWAYS | {"rows": ROWS, "seeds": MANY_SEEDS}
+
 STUDIES: dict[str, Study] = {
-    "ablation": Study("What does each part of the method earn?", "ablation", "ablation"),
-    "tta": Study("What does test-time adaptation gain, and at what cost?", "tta", "tta"),
-    "robustness": Study("What do noise, missing points and a broken symmetry cost?",
-                        "robustness", "robustness"),
-    "frames": Study("How well are frames found over the whole group?", "frame_accuracy", "frames"),
-    "landscape": Study("What does the energy of test-time adaptation look like?",
-                       "landscape", "landscape"),
-    "theory": Study("What limits the error of a run, and so what to improve?", "theory", "theory"),
-    "lielac": Study("Does a frame of least energy around a frozen operator do as well?", "lielac"),
-    "snapshots": Study("Which operator predicts several snapshots from several best?", "snapshots"),
+    "ablation": Study(
+        "What does each part of the method earn? Trains and scores a model without it.",
+        "burgers2d --preset quick --seeds 42",
+        OF_ROWS | {"define": Option("Only say what the rows are.", False)},
+    ),
+    "tta": Study(
+        "What does test-time adaptation gain, and at what cost? Adam's rates and steps, "
+        "Gauss-Newton.",
+        "shallow_water --models pace-cnn",
+        OF_MODELS | {"samples": Option("Test samples to refine.", 40, least=2)},
+    ),
+    "robustness": Study(
+        "What do noise, missing points and a broken symmetry cost?",
+        "burgers2d --kinds noise,missing",
+        OF_MODELS
+        | {
+            "kinds": Option("Of noise, missing, forcing.", (), "all that apply"),
+            "samples": Option("Test samples.", 20, least=2),
+        },
+    ),
+    "frames": Study(
+        "How well are frames found over the whole group, and how often is one far off?",
+        "navier_stokes_literal --models pace --seeds 42",
+        OF_MODELS | {"elements": Option("Random elements of the group.", 1000, least=20)},
+    ),
+    "landscape": Study(
+        "What does the energy of test-time adaptation look like, and where do descents end?",
+        "navier_stokes --coordinates x,angle",
+        ALWAYS
+        | {
+            "models": MODELS,
+            "seed": ONE_SEED,
+            "sample": Option("Number of the test sample.", 0, least=0),
+            "coordinates": Option("Two coordinates of the group, e.g. x,angle.", (), "the first"),
+            "points": Option("Energies along each axis.", 48, least=8),
+            "starts": Option("Descents along each axis.", 12, least=3),
+        },
+    ),
+    "theory": Study(
+        "What limits the error of a run, and so what to improve? The terms of the paper's bound.",
+        "runs/burgers1d/pace-quick-seed42",
+        {
+            "run": Option("The folder of a run.", ..., False, None, Path),
+            "model": Option("Another row with the same weights, e.g. pace-tta.", ""),
+            "samples": Option("Test samples to take apart.", 200, least=2),
+            "derivatives": Option(
+                "Samples on which derivatives of the operator are measured.", 12, least=1
+            ),
+            "growth": Option("Samples on which the energy is probed.", 12, least=1),
+            "data_seed": Option("Seed of the dataset.", 42),
+        },
+    ),
+    "lielac": Study(
+        "Does a frame of least energy (LieLAC) do as well? Its rows join the benchmark's table.",
+        "burgers1d --seeds 42",
+        OF_ROWS,
+        figure=False,
+    ),
+    "snapshots": Study(
+        "Which operator predicts several snapshots from several best, in the same time?",
+        "navier_stokes --minutes 2",
+        ALWAYS
+        | {
+            "benchmark": BENCHMARK._replace(default="navier_stokes"),
+            "operators": Option("Of channels, recurrent, space-time.", (), "all"),
+            "minutes": Option("Of training, each operator.", 2.0),
+            "seed": ONE_SEED,
+        },
+    ),
 }
-# fmt: on
 
 
 def study_module(name: str) -> Any:
-    """The module of a study: its ``run``, and its ``draw`` if it has a figure."""
-    return importlib.import_module(f"{__name__}.{STUDIES[name].module}")
+    """The module of a study."""
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def study_drawings(folders: Sequence[Path], benchmark: Benchmark, preset: str) -> list[Drawing]:
@@ -49,13 +138,13 @@ def study_drawings(folders: Sequence[Path], benchmark: Benchmark, preset: str) -
 
     Of the same study in two folders the last is taken.
     """
-    from pacefno.paper.studies._cells import FOLDER, read_cells
+    from pacefno.paper.studies._study import read_cells
 
     drawings: list[Drawing] = []
     for name, study in STUDIES.items():
-        stem = f"{study.files}-{benchmark.name}"  # or one file for each row, STEM-ROW.json
+        stem = f"{name}-{benchmark.name}"  # or one file for each row, STEM-ROW.json
         cells: list[dict[str, Any]] = []
-        for folder in folders if study.files else ():
+        for folder in folders if study.figure else ():
             paths = [folder / FOLDER / f"{stem}.json"]
             paths += sorted((folder / FOLDER).glob(f"{stem}-*.json"))
             found = [cell for path in paths for cell in read_cells(path)]

@@ -7,32 +7,19 @@ inference share a training. Nothing is clipped anywhere.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, final
-
-from matplotlib.lines import Line2D
 
 from pacefno.frames import IdentityFrame, KinematicFrame, PartialFrame
 from pacefno.inference import Inference
 from pacefno.pace import PACE
-from pacefno.paper import SEEDS, style
-from pacefno.paper.bench import Places
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for
-from pacefno.paper.studies._cells import (
-    ERRORS,
-    Cell,
-    Outcome,
-    Say,
-    Table,
-    grouped,
-    table_over_seeds,
-)
-from pacefno.paper.studies._runs import Scope, choose, make_scope, weights_name, with_frame
+from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, choose, grouped, with_frame
 from pacefno.task import Task
 from pacefno.train.config import RunConfig
 from pacefno.train.evaluate import load_run, score
@@ -185,31 +172,22 @@ def rows_for(benchmark: Benchmark) -> list[AblationRow]:
 # --- the study ------------------------------------------------------------------------------------
 
 
-def run(
-    *,
-    benchmark: str,
-    rows: Sequence[str] = (),
-    seeds: Sequence[int] = SEEDS,
-    preset: str = "standard",
-    places: Places,
-    say: Say,
-) -> Outcome:
+def run(scope: Scope, rows: Sequence[str], seeds: Sequence[int], define: bool) -> Outcome:
     """Train and score what is missing, seed by seed.
 
     Rows that only change inference share the trainings of the tables; the others are trained here.
     """
-    scope = make_scope(benchmark, preset, places, say)
-    file = scope.file("ablation", "preset", "row", "seed")
+    chosen = chosen_rows(scope.benchmark, rows)
+    if define:
+        return Outcome(None, [definitions(chosen)], [])
+    file, cells = scope.file("ablation", "preset", "row", "seed"), []
     for seed in seeds:
-        for row in chosen_rows(scope.benchmark, rows):
+        for row in chosen:
             run = scope.run_folder(row.training, seed)
-            scope.train(row.config(scope.benchmark, preset, seed), run)
-            identity = {"preset": preset, "row": row.name, "seed": seed}
-            identity["weights"] = weights_name(run)
-            file.fill([(identity, (scope, row, run))], measure)
-    cells = [cell for cell in file.read().values() if cell["preset"] == preset]
-    table = errors_table(scope.benchmark, cells)
-    return Outcome(file.path, [table], draw(scope.benchmark, cells))
+            scope.train(row.config(scope.benchmark, scope.preset, seed), run)
+            identity = scope.identity(run, seed, row=row.name)
+            cells = scope.measured(file, [(identity, partial(measure, scope, row, run))])
+    return Outcome(file.path, [errors_table(scope.benchmark, cells)], draw(scope.benchmark, cells))
 
 
 def chosen_rows(benchmark: Benchmark, names: Sequence[str]) -> list[AblationRow]:
@@ -218,11 +196,10 @@ def chosen_rows(benchmark: Benchmark, names: Sequence[str]) -> list[AblationRow]
     return [known[name] for name in choose(names, list(known), "row")]
 
 
-def definitions(benchmark: str, rows: Sequence[str] = ()) -> Table:
-    """What each row is, without measuring anything."""
-    scope = make_scope(benchmark, "standard", Places(), lambda text: None)
+def definitions(rows: Sequence[AblationRow]) -> Table:
+    """What each row is."""
     lines = []
-    for row in chosen_rows(scope.benchmark, rows):
+    for row in rows:
         weights = [f"{term} {row.loss[term]:g}" for term in LOSS_TERMS if row.loss.get(term)]
         terms = f" Terms: L2, {', '.join(weights)}." if weights else ""
         lines.append([row.name, row.training, row.inference, row.meaning + terms])
@@ -250,61 +227,33 @@ def errors_table(benchmark: Benchmark, cells: list[Cell]) -> Table:
         for cell in sorted(cells, key=lambda cell: cell["place"])
     ]
     paper = {"paper OOD": "paper_ood", "paper ID": "paper_id"}
-    title = f"{benchmark.title}: ablation"
-    return table_over_seeds(title, grouped(cells, "title"), ERRORS, paper)
+    return Table.over_seeds(f"{benchmark.title}: ablation", grouped(cells, "title"), paper)
 
 
 # --- the figure -----------------------------------------------------------------------------------
 
-LEGEND = {  # what the colours mean
-    "the method": style.BLUE,
-    "a part left out": style.VERMILION,
-    "one part only": style.ORANGE,
-    "frames": style.GREEN,
-    "loss terms": style.PURPLE,
-}
-KINDS = {  # of rows, by how their names begin
-    "frame": "frames",
-    "loss": "loss terms",
-    "cnn-loss": "loss terms",
-    "no-": "a part left out",
-    "spatial": "one part only",
-    "kinematic": "one part only",
+KINDS = {  # of rows: how their names begin, and the colour
+    "the method": (("full", "one-shot"), style.BLUE),
+    "a part left out": (("no-",), style.VERMILION),
+    "one part only": (("spatial", "kinematic"), style.ORANGE),
+    "frames": (("frame",), style.GREEN),
+    "loss terms": (("loss", "cnn-loss"), style.PURPLE),
 }
 
 
 def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
     """OOD errors: large dots are means over seeds, small ones single seeds, diamonds the paper."""
     groups = list(grouped(sorted(cells, key=lambda cell: -cell["place"]), "row").items())
-    figure = style.new_figure(8.5, 0.3 * len(groups) + 1.4)
-    axis = figure.subplots()
-    dot: style.Look = {"linestyle": "none", "marker": "o"}
-    diamond: style.Look = {"linestyle": "none", "marker": "D", "markersize": 6.5}
+    figure, ((axis,),) = style.panels(8.5, 0.3 * len(groups) + 1.4)
     for height, (name, own) in enumerate(groups):
-        errors = [float(cell["ood_error"]) for cell in own]
-        values = [value for value in errors if math.isfinite(value) and value > 0]
-        kind = next((kind for start, kind in KINDS.items() if name.startswith(start)), "the method")
-        if values:
-            look = dot | {"color": LEGEND[kind]}
-            small: style.Look = {"alpha": 0.4, "markersize": 4, "markeredgewidth": 0}
-            axis.plot(values, [height] * len(values), **look, **small)
-            mean = statistics.fmean(values)
-            axis.plot(mean, height, markersize=8, markeredgecolor="white", **look)
-        if own[0]["paper"]:
-            edge: style.Look = {"markeredgecolor": style.INK, "markeredgewidth": 1.1}
-            axis.plot(own[0]["paper"][1], height, markerfacecolor="none", **diamond, **edge)
+        colour = next(colour for starts, colour in KINDS.values() if name.startswith(starts))
+        paper = own[0]["paper"][1] if own[0]["paper"] else None
+        style.draw_dots(axis, height, [cell["ood_error"] for cell in own], colour, paper)
     axis.set_yticks(range(len(groups)), [own[0]["title"] for _, own in groups])
     axis.set_ylim(-0.6, len(groups) - 0.4)
-    axis.set_xscale("log")
-    style.decimal_ticks(axis.xaxis)
-    style.tidy(axis)
-    style.label(axis, x="OOD error (relative L2)")
-    handles = [
-        Line2D([], [], color=colour, label=name, markersize=8, **dot)
-        for name, colour in LEGEND.items()
-    ]
-    empty: style.Look = {"color": style.BLACK, "markerfacecolor": "none", "label": "the paper"}
-    style.legend_below(figure, [*handles, Line2D([], [], **diamond, **empty)])
+    style.finish(axis, "OOD error (relative L2)", log="x")
+    kinds = [style.DOT | {"color": colour, "label": kind} for kind, (_, colour) in KINDS.items()]
+    style.legend_below(figure, [*kinds, style.DOT_LEGEND[-1]])
     caption = (
         f"{benchmark.title}: OOD error with a part left out, another frame, or other loss terms. "
         "Further left is better."

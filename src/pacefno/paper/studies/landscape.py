@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from torch import Tensor
 
 from pacefno.data.samples import Pairs
@@ -28,18 +28,19 @@ from pacefno.groups import Group
 from pacefno.metrics import frame_distance
 from pacefno.pace import PACE
 from pacefno.paper import style
-from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, grouped
-from pacefno.paper.studies._runs import (
+from pacefno.paper.studies._study import (
+    Cell,
+    Outcome,
+    Refiner,
+    Scope,
+    Table,
     TrainedRow,
     choose,
-    errors_of,
-    make_scope,
+    grouped,
     refinement_path,
 )
 from pacefno.paper.studies.tta import PAPER
-from pacefno.task import Task
 
 MODELS = ("pace", "pace-free", "pace-cnn", "pace-analytic")
 DEFAULT_MODELS = ("pace", "pace-cnn")
@@ -102,52 +103,37 @@ def cut_through(benchmark: Benchmark, coordinates: Sequence[str] = ()) -> Cut:
 
 
 def run(
-    *,
-    benchmark: str,
-    models: Sequence[str] = DEFAULT_MODELS,
-    seed: int = 42,
-    preset: str = "standard",
-    sample: int = 0,
-    coordinates: Sequence[str] = (),
-    points: int = 48,
-    starts: int = 12,
-    places: Places,
-    say: Say,
+    scope: Scope,
+    models: Sequence[str],
+    seed: int,
+    sample: int,
+    coordinates: Sequence[str],
+    points: int,
+    starts: int,
 ) -> Outcome:
     """The landscape of one OOD test sample: ``points`` energies and ``starts`` descents an axis."""
-    scope = make_scope(benchmark, preset, places, say)
     cut = cut_through(scope.benchmark, coordinates)
-    what = {
-        "sample": sample,
-        "cut": ",".join(cut.names),
-        "points": points,
-        "grid_of_starts": starts,
-    }
-    adam = AdamRefiner(rate=PAPER[benchmark].rate if benchmark in PAPER else DEFAULT_RATE)
 
     def explore(row: TrainedRow) -> Cell:
         found = scope.pairs("test_ood", sample + 1)
         if len(found) <= sample:
             raise UsageError(f"sample: the test split has {len(found)} samples, got {sample}")
-        say(f"landscape of {row.name} seed {row.seed}")
         one = found.select(slice(sample, sample + 1))
-        measured = measure(
-            row.trained.model, scope.task, cut, one, adam, points=points, starts=starts
-        )
-        return {"adam_rate": adam.rate} | measured
+        return measure(row.trained.model, scope, cut, one, points, starts)
 
+    rows = scope.trained_rows(models or DEFAULT_MODELS, [seed], MODELS)
+    jobs = [(row.identity, partial(explore, row)) for row in rows]
+    asked: Cell = {"sample": sample, "cut": ",".join(cut.names)}
+    asked |= {"points": points, "grid_of_starts": starts}
     file = scope.file("landscape", "preset", "model", "seed", "sample", "cut")
-    rows = scope.trained_rows(choose(models, MODELS, "row"), [seed])
-    jobs = [(row.identity | what, (row,)) for row in rows]
-    wanted = [file.key_of(identity) for identity, _ in jobs]
-    cells = [cell for cell in file.fill(jobs, explore) if file.key_of(cell) in wanted]
+    cells = scope.measured(file, jobs, **asked)
     return Outcome(file.path, [minima_table(cells)], draw(scope.benchmark, cells))
 
 
-def measure(
-    model: PACE, task: Task, cut: Cut, sample: Pairs, adam: AdamRefiner, *, points: int, starts: int
-) -> Cell:
+def measure(model: PACE, scope: Scope, cut: Cut, sample: Pairs, points: int, starts: int) -> Cell:
     """Energies over the cut, minima with the share of starts that reach each, and paths."""
+    name = scope.benchmark.name
+    adam = AdamRefiner(rate=PAPER[name].rate if name in PAPER else DEFAULT_RATE)
     energy = model.frame.energy()
     estimate = model.frame_of(sample.input).xi.detach()
 
@@ -160,7 +146,7 @@ def measure(
         parts = torch.split(xi, FRAMES_AT_ONCE)
         return torch.cat([energy_of(energy.residual(repeated(part), part)) for part in parts])
 
-    def path(refiner: GaussNewton | AdamRefiner, xi: Tensor, *steps: int) -> Cell:
+    def path(refiner: Refiner, xi: Tensor, *steps: int) -> Cell:
         """Places ``(paths, steps, 2)`` and energies ``(paths, steps)``."""
         found = refinement_path(refiner, energy, repeated(xi), xi, *steps)
         places = [cut.place(one) for one in found.xi.transpose(0, 1)]
@@ -175,8 +161,8 @@ def measure(
     for label, end in enumerate(numbers):
         xi = ends[[end]]
         with torch.no_grad():
-            error = errors_of(task, sample, model.at(sample.input, xi))[1]
-        distance = frame_distance(task.group, xi, sample.elements)
+            error = scope.errors(sample, model.at(sample.input, xi))[1]
+        distance = frame_distance(model.group, xi, sample.elements)
         share = float((labels == label).double().mean())
         minimum = {"place": cut.place(xi)[0], "xi": xi[0].tolist(), "energy": float(values[end])}
         minima.append(
@@ -185,6 +171,7 @@ def measure(
     line = torch.tensor([starts // 6, starts // 2, (5 * starts) // 6])
     few = begin[(line[:, None] * starts + line[None, :]).flatten()]  # nine, spread over the cut
     return {
+        "adam_rate": adam.rate,
         "coordinates": cut.names,
         "low": [-high for high in cut.high],
         "high": list(cut.high),
@@ -273,8 +260,7 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
 def draw_cut(benchmark: Benchmark, cells: list[Cell]) -> style.Drawing:
     """One panel per row on a common scale of energy."""
     highest = max(value for cell in cells for row in cell["energy"] for value in row)
-    figure = style.new_figure(1.2 + 4.3 * len(cells), 5.2)
-    axes: style.Grid = figure.subplots(1, len(cells), squeeze=False, sharey=True)[0]
+    figure, (axes,) = style.panels(1.2 + 4.3 * len(cells), 5.2, 1, len(cells), sharey=True)
     x, y = (NAMES.get(name, name.replace("_", " along ")) for name in cells[0]["coordinates"])
     for axis, cell in zip(axes, cells, strict=True):
         values, ends = np.array(cell["energy"]), list(zip(cell["low"], cell["high"], strict=True))
@@ -292,9 +278,8 @@ def draw_cut(benchmark: Benchmark, cells: list[Cell]) -> style.Drawing:
         style.label(axis, x=x, title=style.title_of(cell["model"]))
     style.label(axes[0], y=y)
     figure.colorbar(shades, ax=list(axes), shrink=0.8, label="energy J")
-    marks = [Line2D([], [], linestyle="none", label=name, **look) for name, look in MARKS.items()]
-    handles = [*marks, *(Line2D([], [], **look) for look in PATHS.values())]
-    style.legend_below(figure, handles, columns=2 if len(cells) == 1 else 4)
+    marks = [look | {"linestyle": "none", "label": name} for name, look in MARKS.items()]
+    style.legend_below(figure, [*marks, *PATHS.values()], columns=2 if len(cells) == 1 else 4)
     caption = (
         f"{benchmark.title}, OOD sample {cells[0]['sample']}: the energy of test-time adaptation "
         "over two coordinates of its frame. Small dots are starts of descents, coloured by the "

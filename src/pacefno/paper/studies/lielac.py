@@ -15,6 +15,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -26,10 +27,18 @@ from pacefno.frames import AdamRefiner, Energy, Estimate, Frame, GaussNewton, Re
 from pacefno.frames.refine import energy_of
 from pacefno.grid import compute_dtype, resample, to_spectrum, wavenumbers
 from pacefno.groups import Group
-from pacefno.paper import SEEDS
-from pacefno.paper.bench import Places, Result, merge_results, read_results
-from pacefno.paper.studies._cells import ERRORS, Outcome, Say, Table, grouped, table_over_seeds
-from pacefno.paper.studies._runs import Scope, TrainedRow, batches, choose, make_scope, with_frame
+from pacefno.paper.bench import Result, results_file
+from pacefno.paper.studies._study import (
+    Outcome,
+    Refiner,
+    Scope,
+    Table,
+    TrainedRow,
+    batches,
+    choose,
+    grouped,
+    with_frame,
+)
 from pacefno.task import Task
 from pacefno.train.config import RunConfig
 from pacefno.train.evaluate import load_pairs, load_run, machine, score
@@ -144,9 +153,7 @@ def fit(task: Task, kind: str, inputs: Tensor, *, free: bool = False) -> InputEn
 class EnergyFrame(Frame):
     """``g^(a) in argmin_g E(g^-1 a)``; its quality says how ordinary the canonical field looks."""
 
-    def __init__(
-        self, group: Group, energy: InputEnergy, refiner: GaussNewton | AdamRefiner = NEWTON
-    ) -> None:
+    def __init__(self, group: Group, energy: InputEnergy, refiner: Refiner = NEWTON) -> None:
         super().__init__()
         self.group, self.inputs, self.refiner = group, energy, refiner
 
@@ -161,9 +168,7 @@ class EnergyFrame(Frame):
         return Estimate(found.xi, quality[:, None].expand(-1, self.group.size))
 
 
-def search(
-    energy: InputEnergy, group: Group, field: Field, refiner: GaussNewton | AdamRefiner
-) -> Refinement:
+def search(energy: InputEnergy, group: Group, field: Field, refiner: Refiner) -> Refinement:
     """Refine from a grid of starts and keep the lowest energy; evaluations count per sample.
 
     Velocities start at what the field says, or at zero where they are unknowns of the search.
@@ -202,7 +207,7 @@ class LieLACRow:
     title: str
     energy: Literal["gaussian", "neighbours"] = "gaussian"
     free: bool = False  # velocities are searched for too; else they are read off the field
-    refiner: GaussNewton | AdamRefiner = NEWTON
+    refiner: Refiner = NEWTON
     finetuned: bool = False
     oracle: bool = False  # the true frame instead of a search: the least error that is possible
 
@@ -218,29 +223,16 @@ ROWS = (
 NAMES = [row.name for row in ROWS]
 
 
-def run(
-    *,
-    benchmark: str,
-    rows: Sequence[str] = (),
-    seeds: Sequence[int] = SEEDS,
-    preset: str = "standard",
-    places: Places,
-    say: Say,
-) -> Outcome:
+def run(scope: Scope, rows: Sequence[str], seeds: Sequence[int]) -> Outcome:
     """Score every row that is missing, seed by seed; each is stored before the next begins."""
-    scope = make_scope(benchmark, preset, places, say)
     chosen = [row for row in ROWS if row.name in choose(rows, NAMES, "row")]
-    for trained in scope.trained_rows(["fno"], seeds):
-        for row in chosen:
-            wanted = trained.identity | {"model": row.name}
-            known = read_results(places.results, benchmark)
-            if not any(found | wanted == found for found in known):
-                found = score_row(scope, trained, row)
-                merge_results(places.results, benchmark, [found])
-                errors = f"ID {found['id_error']:.4f}, OOD {found['ood_error']:.4f}"
-                say(f"{row.name} seed {trained.seed}: {errors}")
-    path = places.results / f"{benchmark}.json"
-    return Outcome(path, [errors_table(scope)], [])
+    jobs = [
+        (trained.identity | {"model": row.name}, partial(score_row, scope, trained, row))
+        for trained in scope.trained_rows(["fno"], seeds, ["fno"])
+        for row in chosen
+    ]
+    file = results_file(scope.places.results, scope.benchmark.name)
+    return Outcome(file.path, [errors_table(scope, scope.measured(file, jobs))], [])
 
 
 def score_row(scope: Scope, trained: TrainedRow, row: LieLACRow) -> Result:
@@ -257,17 +249,18 @@ def score_row(scope: Scope, trained: TrainedRow, row: LieLACRow) -> Result:
         seconds, finished = seconds + own.train_seconds, own.finished
     model = with_frame(own.model, task, task.slice.frame() if row.oracle else frame)
     words = f"{scope.benchmark.name} --preset {scope.preset} --rows {row.name}"
-    result: Result = {"problem": scope.benchmark.name} | trained.identity
-    result |= {"model": row.name, "title": row.title}
+    result: Result = {"problem": scope.benchmark.name, "title": row.title}
     result |= score(model, task, scope.dataset, "oracle" if row.oracle else "one-shot")
     if not row.oracle:
         result |= search_report(task, energy, row.refiner, scope.pairs("test_ood"))
+    errors = f"ID {result['id_error']:.4f}, OOD {result['ood_error']:.4f}"
+    scope.say(f"{row.name} seed {trained.seed}: {errors}")
     result |= {"train_seconds": round(seconds, 1), "finished": finished} | machine(model)
     return result | {"command": f"pacefno study lielac {words} --seeds {trained.seed}"}
 
 
 def search_report(
-    task: Task, energy: InputEnergy, refiner: GaussNewton | AdamRefiner, moved: Pairs
+    task: Task, energy: InputEnergy, refiner: Refiner, moved: Pairs
 ) -> dict[str, Any]:
     """Evaluations of the energy for each sample, seconds, and how often the search missed.
 
@@ -320,10 +313,9 @@ class PulledBack:
         return group.inverse(field, xi).values, target.values
 
 
-def errors_table(scope: Scope) -> Table:
+def errors_table(scope: Scope, rows: list[Result]) -> Table:
     """The rows beside those that they should be compared with: accuracy, evaluations, seconds."""
-    rows = read_results(scope.places.results, scope.benchmark.name)
-    known = grouped([row for row in rows if row["preset"] == scope.preset], "model")
+    known = grouped(rows, "model")
     shown = [known[name] for name in (*COMPARED, *NAMES) if name in known]
     groups = {str(own[0].get("title", own[0]["model"])): own for own in shown}
     costs = {
@@ -333,4 +325,4 @@ def errors_table(scope: Scope) -> Table:
         "missed": "search_missed",
     }
     title = f"{scope.benchmark.title}, preset {scope.preset}: LieLAC"
-    return table_over_seeds(title, groups, ERRORS, costs)
+    return Table.over_seeds(title, groups, costs)

@@ -10,28 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from pacefno.data.recipe import PairRecipe
 from pacefno.data.samples import Pairs
 from pacefno.fields import Field
 from pacefno.grid import band_limit, coarsen, points, to_spectrum
-from pacefno.inference import Inference, predict_batches
+from pacefno.inference import predict_batches
 from pacefno.metrics import frame_distance
-from pacefno.pace import PACE
-from pacefno.paper import SEEDS, style
-from pacefno.paper.bench import Places
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.rows import FIELD_ROWS, listed
-from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, error_text, grouped, mean_of
-from pacefno.paper.studies._runs import Scope, TrainedRow, choose, errors_of, make_scope
+from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, choose, grouped
 from pacefno.pde import Equation, SolverError
 from pacefno.pde.initial import generator_for
-from pacefno.task import Task
 
 # fmt: off
 DEFAULT_MODELS = ("fno", "fno-aug", "fno-nogrid-centred", "pace", "pace-tta", "pace-cnn",
@@ -189,36 +184,22 @@ def solve_carefully(recipe: PairRecipe, initial: Tensor) -> tuple[Tensor, Tensor
 
 
 def run(
-    *,
-    benchmark: str,
-    models: Sequence[str] = DEFAULT_MODELS,
-    seeds: Sequence[int] = SEEDS,
-    preset: str = "standard",
-    kinds: Sequence[str] = (),
-    samples: int = 20,
-    places: Places,
-    say: Say,
+    scope: Scope, models: Sequence[str], seeds: Sequence[int], kinds: Sequence[str], samples: int
 ) -> Outcome:
     """Errors of finished runs on ``samples`` OOD test samples against each kind of trouble."""
-    scope = make_scope(benchmark, preset, places, say)
-    rows = scope.trained_rows(choose(models, listed(FIELD_ROWS), "row"), seeds)
-    jobs = [
-        (row.identity | {"kind": kind, "level": level, "samples": samples}, (row, kind, level))
-        for kind in choose(kinds, list(LEVELS), "kind of trouble")
-        for level in LEVELS[kind]
-        for row in rows
-    ]
 
     @lru_cache(maxsize=1)  # all rows of a level in turn
     def corrupted(kind: str, level: float) -> Pairs:
         return corrupt(scope, scope.pairs("test_ood", samples), kind, level)
 
-    def trouble(row: TrainedRow, kind: str, level: float) -> Cell:
-        return measure(row.trained.model, row.inference, scope.task, corrupted(kind, level))
-
+    rows = scope.trained_rows(models or DEFAULT_MODELS, seeds, listed(FIELD_ROWS))
+    jobs = []
+    for kind in choose(kinds, list(LEVELS), "kind of trouble"):
+        for level in LEVELS[kind]:
+            pairs, what = partial(corrupted, kind, level), {"kind": kind, "level": level}
+            jobs += [(row.identity | what, partial(measure, row, pairs)) for row in rows]
     file = scope.file("robustness", "preset", "model", "seed", "kind", "level")
-    cells = file.fill(jobs, trouble, say)
-    cells = [cell for cell in cells if (cell["preset"], cell["samples"]) == (preset, samples)]
+    cells = scope.measured(file, jobs, samples=samples)
     tables = [errors_table(kind, own) for kind, own in grouped(cells, "kind").items()]
     return Outcome(file.path, tables, draw(scope.benchmark, cells))
 
@@ -232,21 +213,22 @@ def corrupt(scope: Scope, moved: Pairs, kind: str, level: float) -> Pairs:
     return replace(moved, input=fill(moved.input, known_points(moved.input, level)))
 
 
-def measure(model: PACE, inference: Inference, task: Task, pairs: Pairs) -> Cell:
+def measure(row: TrainedRow, corrupted: Callable[[], Pairs]) -> Cell:
     """Errors, frames and confidences sample by sample; errors in the canonical frame."""
-    made, true = predict_batches(model, pairs.input, inference, true=pairs.xi), pairs.elements
-    plain, error = errors_of(task, pairs, made.values)
+    model, pairs = row.trained.model, corrupted()
+    made = predict_batches(model, pairs.input, row.inference, true=pairs.xi)
+    plain, error = row.scope.errors(pairs, made.values)
     cell: Cell = {
         "error": float(error.mean()),
         "error_std": float(error.std()),
         "errors": error.tolist(),
         "ood_error": float(plain.mean()),
     }
-    if model.group.size == 0 or inference == "oracle":  # no frame of its own
+    if model.group.size == 0 or row.inference == "oracle":  # no frame of its own
         return cell | dict.fromkeys(("frame_error", "confidence", "confidences", "rank"))
     confidence = made.frame.confidence.double()
     return cell | {
-        "frame_error": float(frame_distance(task.group, made.frame.xi, true).mean()),
+        "frame_error": float(frame_distance(model.group, made.frame.xi, pairs.elements).mean()),
         "confidence": float(confidence.mean()),
         "confidences": confidence.tolist(),
         "rank": rank_correlation(confidence, error),
@@ -273,9 +255,9 @@ def errors_table(kind: str, cells: list[Cell]) -> Table:
     lines = []
     for model, own in grouped(cells, "model").items():
         at = grouped(own, "level")
-        errors = [error_text(at.get(level, []), "error") for level in levels]
-        ends = [error_text(at.get(level, []), "confidence") for level in (levels[0], levels[-1])]
-        sure = " to ".join(ends) if all(ends) else ""
+        errors = [str(style.statistic(at.get(level, []), "error") or "") for level in levels]
+        ends = [style.statistic(at.get(levels[i], []), "confidence") for i in (0, -1)]
+        sure = " to ".join(map(str, ends)) if all(ends) else ""
         lines.append([style.title_of(model), *errors, sure, pooled_rank(own)])
     columns = [f"{level:g}" for level in levels] + ["confidence, first to last", "rank correlation"]
     return Table(f"OOD error, canonical frame, against {kind}", ["row", *columns], lines)
@@ -297,36 +279,23 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
     """One column per kind of trouble: error above, confidence below."""
     kinds = [kind for kind in AXIS_NAMES if any(cell["kind"] == kind for cell in cells)]
     models = list(dict.fromkeys(cell["model"] for cell in cells))
-    figure = style.new_figure(1.0 + 3.6 * len(kinds), 6.0)
-    axes: style.Grid = figure.subplots(
-        2, len(kinds), squeeze=False, sharex="col", sharey="row", height_ratios=(3, 2)
-    )
+    shared: style.Look = {"sharex": "col", "sharey": "row", "height_ratios": (3, 2)}
+    figure, axes = style.panels(1.0 + 3.6 * len(kinds), 6.0, 2, len(kinds), **shared)
     for kind, (above, below) in zip(kinds, axes.T, strict=True):
-        own = [cell for cell in cells if cell["kind"] == kind]
         for model in models:
-            draw_line(above, own, model, "error")
-            draw_line(below, own, model, "confidence")
-        above.set_yscale("log")
-        style.decimal_ticks(above.yaxis)
+            own = [cell for cell in cells if (cell["kind"], cell["model"]) == (kind, model)]
+            look = style.line_look(model, marker=True)
+            style.draw_means(above, own, "level", "level", "error", look)
+            style.draw_means(below, own, "level", "level", "confidence", look)
+        style.finish(above, log="y")
+        style.finish(below, AXIS_NAMES[kind])
         below.set_ylim(0, 1.05)
-        for axis in (above, below):
-            style.tidy(axis)
-        style.label(below, x=AXIS_NAMES[kind])
     style.label(axes[0, 0], y="OOD error, canonical frame")
     style.label(axes[1, 0], y="confidence of the frame")
-    style.legend_below(figure, style.model_handles(models, markers=True))
+    style.legend_below(figure, [style.line_look(model, marker=True) for model in models])
     caption = (
         f"{benchmark.title}: OOD error against noise on the input, against missing points (filled "
         "with the band-limited field that fits the rest), and against a weak force that breaks the "
         "symmetry; below, how sure the frames are of themselves."
     )
     return [style.Drawing(f"{benchmark.name}-robustness", caption, figure)]
-
-
-def draw_line(axis: Axes, cells: list[Cell], model: str, key: str) -> None:
-    """Means over the seeds; nothing where a row has no such number."""
-    own = sorted((cell for cell in cells if cell["model"] == model), key=lambda cell: cell["level"])
-    means = [(level, mean_of(group, key)) for level, group in grouped(own, "level").items()]
-    known = [(level, mean) for level, mean in means if mean is not None]
-    if known:
-        axis.plot(*zip(*known, strict=True), **style.line_look(model), **style.marker_look(model))

@@ -30,7 +30,6 @@ from matplotlib.ticker import FuncFormatter
 from torch import Tensor
 
 from pacefno.data.samples import Pairs
-from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
 from pacefno.frames import AdamRefiner, GaussNewton, IdentityFrame, KinematicFrame
 from pacefno.frames.refine import energy_of
@@ -39,15 +38,15 @@ from pacefno.inference import BATCH, Inference, predict, predict_batches
 from pacefno.metrics import equivariance_error, frame_distance, relative_l2
 from pacefno.pace import PACE
 from pacefno.paper import style
-from pacefno.paper.bench import DATA_SEED, Places
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._cells import Cell, Outcome, Say, Table
-from pacefno.paper.studies._runs import (
-    RefinementPath,
+from pacefno.paper.studies._study import (
+    Cell,
+    Outcome,
+    Refiner,
     Scope,
+    Table,
     TrainedRow,
     batches,
-    make_scope,
     refinement_path,
 )
 from pacefno.task import Task
@@ -58,7 +57,7 @@ Operator = Callable[[Tensor], Tensor]
 ROUND_OFF = 1e-9  # of |u_c|, by which a bound may fail: float64 sums round at 1e-14
 SMALL_GRID = 5  # points per axis on which the norm of an action is computed
 ZERO_ENERGY = 1e-8  # counts as zero: residuals of 1e-4 of a radian
-REFINERS: dict[str, tuple[GaussNewton | AdamRefiner, tuple[int, ...]]] = {  # and steps to look at
+REFINERS: dict[str, tuple[Refiner, tuple[int, ...]]] = {  # and steps to look at
     "gauss-newton": (GaussNewton(), tuple(range(9))),
     "adam": (AdamRefiner(), (0, 1, 2, 5, 10, 20, 50)),
 }
@@ -221,38 +220,31 @@ def random_unit(field: Tensor, seed: int) -> Tensor:
 # --- refinement: quadratic growth of the energy, and the corollary --------------------------------
 
 
-@final
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """What was measured about each sample, ``(B,)``, and along its path, ``(S, B)``."""
 
     alpha: Tensor  # the largest alpha that quadratic growth allows on the probes
     slope: Tensor  # K: change of the prediction over distance of the frame, the largest
     at_minimum: Tensor  # the error with the frame of least energy
     settled: Tensor  # whether that energy is zero: the corollary assumes it
-    path: RefinementPath
+    energy: Tensor  # along the path
     distance: Tensor  # of the path from the minimum
     error: Tensor  # of the prediction along the path
 
     @property
     def bound(self) -> Tensor:
         """The corollary's right side along the path."""
-        return self.at_minimum + self.slope * (self.path.energy / self.alpha).sqrt()
+        return self.at_minimum + self.slope * (self.energy / self.alpha).sqrt()
 
     def cell(self) -> Cell:
         """As plain data; the corollary is checked on samples whose least energy is zero."""
         error, bound = self.error[:, self.settled], self.bound[:, self.settled]
-        return {
-            "steps": list(self.path.steps),
-            "energy": self.path.energy.mean(dim=1).tolist(),
-            "distance": self.distance.mean(dim=1).tolist(),
-            "error": self.error.mean(dim=1).tolist(),
+        along = {key: getattr(self, key).mean(dim=1) for key in ("energy", "distance", "error")}
+        each = {key: getattr(self, key) for key in ("alpha", "slope", "at_minimum")}
+        return {key: values.tolist() for key, values in (along | each).items()} | {
             "bound": bound.mean(dim=1).tolist() if bound.numel() else None,
-            "alpha": self.alpha.tolist(),
-            "slope": self.slope.tolist(),
-            "at_minimum": self.at_minimum.tolist(),
             "settled": int(self.settled.sum()),
-            "rises": int((self.path.energy.diff(dim=0) > 0).sum()),
+            "rises": int((self.energy.diff(dim=0) > 0).sum()),
             "violations": count_violations(error, bound),
             "checked": error.numel(),
         }
@@ -263,12 +255,10 @@ def measure_growth(
     model: PACE,
     task: Task,
     pairs: Pairs,
-    refiner: GaussNewton | AdamRefiner,
+    refiner: Refiner,
     steps: tuple[int, ...],
-    *,
     radius: float = Effort.radius,
     probes: int = Effort.probes,
-    seed: int = 0,
 ) -> Growth:
     """Probe the energy within ``radius`` periods of its minimum, and refine from a displaced frame.
 
@@ -278,7 +268,7 @@ def measure_growth(
     estimate = model.frame_of(pairs.input).xi
     best = GaussNewton(steps=30)(energy, field, estimate)
     scale = norm(canonical_samples(task, pairs)[1])
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     at_best = model.at(pairs.input, best.xi)
     ratios, slopes = [], []
     for _ in range(probes):
@@ -294,7 +284,7 @@ def measure_growth(
         slope=torch.stack(slopes).amax(dim=0),
         at_minimum=norm(at_best - pairs.target) / scale,
         settled=best.energy_after < ZERO_ENERGY,
-        path=path,
+        energy=path.energy,
         distance=torch.stack([frame_distance(model.group, xi, best.xi) for xi in path.xi]),
         error=torch.stack(errors),
     )
@@ -317,44 +307,29 @@ def displace(
 
 
 def run(
-    *,
-    run: Path,
-    model: str | None = None,
-    samples: int = Effort.samples,
-    derivatives: int = Effort.derivatives,
-    growth: int = Effort.growth,
-    data_seed: int = DATA_SEED,
-    places: Places,
-    say: Say,
+    scope: Scope, run: Path, model: str, samples: int, derivatives: int, growth: int, data_seed: int
 ) -> Outcome:
     """Take the error of a finished run apart: which term limits it, and so what to improve.
 
     ``model`` is another row with the same weights, such as ``pace-tta``. The first ``samples`` OOD
     samples are measured, some also with derivatives of the operator and probes of the energy.
     """
-    loaded, effort = load_run(run), Effort(samples, derivatives, growth)
-    if not loaded.finished:
-        raise UsageError(f"{run} is not finished: go on with pacefno train ... --resume first")
-    labels, seed = loaded.config.labels, loaded.config.seed
-    if not {"problem", "model", "preset"} <= labels.keys():
-        reason = "theory needs the moved test samples of one"
-        raise UsageError(f"{run} is not the run of a benchmark: {reason}")
-    scope = make_scope(labels["problem"], labels["preset"], places, say)
-    scope = replace(scope, data_seed=data_seed)
-    row = TrainedRow(scope, model or labels["model"], seed, run)
-    asked = {"samples": samples, "derivatives": derivatives, "growth": growth}
-    identity = row.identity | {"asked": asked, "data_seed": data_seed}
+    config, scope = load_run(run).config, replace(scope, data_seed=data_seed)
+    row = TrainedRow(scope, model or config.labels["model"], config.seed, run)
+    effort = Effort(samples, derivatives, growth)
+    asked: Cell = {"samples": samples, "derivatives": derivatives, "growth": growth}
 
     def take_apart() -> Cell:
-        say(f"taking {run} apart")
+        scope.say(f"taking {run} apart")
         return measure(row.trained.model, row.inference, scope, effort)
 
     file = scope.file("theory", "preset", "seed", detail=row.name)
-    file.fill([(identity, ())], take_apart)
-    cell = file.read()[file.key_of(identity)]
-    what = (scope.benchmark.title, style.title_of(row.name), f"preset {scope.preset}, seed {seed}")
-    table, drawings = terms_table(cell, ", ".join(what)), [draw_run(scope.benchmark, cell)]
-    return Outcome(file.path, [table], drawings, (*notes(cell), verdict(cell)))
+    jobs = [(row.identity, take_apart)]
+    [cell] = scope.measured(file, jobs, seed=row.seed, asked=asked, data_seed=data_seed)
+    title = f"{scope.benchmark.title}, {style.title_of(row.name)}, preset {scope.preset}"
+    tables = [terms_table(cell, f"{title}, seed {row.seed}")]
+    sentences = [*notes(cell), verdict(cell)]
+    return Outcome(file.path, tables, [draw_run(scope.benchmark, cell)], sentences)
 
 
 def measure(model: PACE, inference: Inference, scope: Scope, effort: Effort) -> Cell:
@@ -405,8 +380,9 @@ def measure(model: PACE, inference: Inference, scope: Scope, effort: Effort) -> 
     if model.group.spatial and not isinstance(model.frame, IdentityFrame | KinematicFrame):
         few, how = moved.select(slice(effort.growth)), (effort.radius, effort.probes)
         cell["refinement"] = {
-            name: measure_growth(model, task, few, *way, radius=how[0], probes=how[1]).cell()
-            for name, way in REFINERS.items()
+            name: {"steps": list(steps)}
+            | measure_growth(model, task, few, refiner, steps, *how).cell()
+            for name, (refiner, steps) in REFINERS.items()
         }
     return cell
 
@@ -531,8 +507,7 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
 def draw_run(benchmark: Benchmark, cell: Cell) -> style.Drawing:
     """The bound of every sample as a stack of its terms; energy and error along refinement."""
     refinement = cell.get("refinement")
-    figure = style.new_figure(11.0 if refinement else 6.0, 4.2)
-    axes: style.Grid = figure.subplots(1, 3 if refinement else 1, squeeze=False)[0]
+    figure, (axes,) = style.panels(*((11.0, 4.2, 1, 3) if refinement else (6.0, 4.2)))
     draw_stack(axes[0], cell)
     text = ""
     if refinement:
@@ -569,9 +544,7 @@ def draw_stack(axis: Axes, cell: Cell) -> None:
     axis.plot(terms.actual.tolist(), ".", markersize=3.5, label="actual error", **black)
     axis.set_xlim(0, max(1, len(order) - 1))
     axis.set_ylim(bottom=0)
-    style.tidy(axis)
-    y = "error / norm of the canonical target"
-    style.label(axis, x="OOD samples, by their bound", y=y)
+    style.finish(axis, "OOD samples, by their bound", "error / norm of the canonical target")
 
 
 def draw_paths(energies: Axes, errors: Axes, refinement: Cell) -> None:
@@ -594,6 +567,5 @@ def draw_paths(energies: Axes, errors: Axes, refinement: Cell) -> None:
         axis.set_xscale("symlog", linthresh=1)
         axis.set_xlim(left=0)
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        style.tidy(axis)
-        style.label(axis, x="steps of refinement", y=y)
+        style.finish(axis, "steps of refinement", y)
     errors.set_ylim(bottom=0)

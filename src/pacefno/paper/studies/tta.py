@@ -7,33 +7,19 @@ there; ``pace-cnn`` (the paper's estimator) and ``pace-free`` are the ones that 
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, final
+from functools import partial
+from typing import Literal, final
 
 import torch
-from matplotlib.axes import Axes
 
-from pacefno.data.samples import Pairs
 from pacefno.frames import AdamRefiner, GaussNewton, Refinement
 from pacefno.metrics import frame_distance
-from pacefno.pace import PACE
-from pacefno.paper import SEEDS, style
-from pacefno.paper.bench import Places
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._cells import (
-    Cell,
-    Outcome,
-    Say,
-    Table,
-    grouped,
-    mean_of,
-    table_over_seeds,
-)
-from pacefno.paper.studies._runs import TrainedRow, batches, choose, errors_of, make_scope
-from pacefno.task import Task
+from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
 
 MODELS = ("pace", "pace-free", "pace-cnn")
 STEPS, RATES = (1, 5, 20, 50), (0.005, 0.01, 0.05, 0.1)  # of Adam
@@ -85,36 +71,23 @@ def settings_for(benchmark: str) -> list[Setting]:
 # --- the study ------------------------------------------------------------------------------------
 
 
-def run(
-    *,
-    benchmark: str,
-    models: Sequence[str] = (),
-    seeds: Sequence[int] = SEEDS,
-    preset: str = "standard",
-    samples: int = 40,
-    places: Places,
-    say: Say,
-) -> Outcome:
+def run(scope: Scope, models: Sequence[str], seeds: Sequence[int], samples: int) -> Outcome:
     """Refine the frames of ``samples`` OOD test samples with every setting, for finished runs."""
-    scope = make_scope(benchmark, preset, places, say)
     jobs = [
-        (row.identity | asdict(setting) | {"samples": samples}, (row, setting))
-        for row in scope.trained_rows(choose(models, MODELS, "row"), seeds)
-        for setting in settings_for(benchmark)
+        (row.identity | asdict(setting), partial(measure, row, samples, setting))
+        for row in scope.trained_rows(models, seeds, MODELS)
+        for setting in settings_for(scope.benchmark.name)
     ]
-
-    def refine(row: TrainedRow, setting: Setting) -> Cell:
-        return measure(row.trained.model, scope.task, scope.pairs("test_ood", samples), setting)
-
     file = scope.file("tta", "preset", "model", "seed", *asdict(Setting("none")))
-    cells = file.fill(jobs, refine, say)
-    cells = [cell for cell in cells if (cell["preset"], cell["samples"]) == (preset, samples)]
+    cells = scope.measured(file, jobs, samples=samples)
     tables = [errors_table(model, own) for model, own in grouped(cells, "model").items()]
     return Outcome(file.path, tables, draw(scope.benchmark, cells))
 
 
-def measure(model: PACE, task: Task, pairs: Pairs, setting: Setting) -> Cell:
+def measure(row: TrainedRow, samples: int, setting: Setting) -> Cell:
     """One setting; seconds are of refinement and prediction together, as a user waits for them."""
+    model, scope = row.trained.model, row.scope
+    pairs = scope.pairs("test_ood", samples)
     predictions, frames = [], []
     refinements: list[Refinement] = []
     started = time.perf_counter()
@@ -127,8 +100,8 @@ def measure(model: PACE, task: Task, pairs: Pairs, setting: Setting) -> Cell:
             predictions.append(model.at(field, xi))
         frames.append(xi)
     seconds = time.perf_counter() - started
-    apart = frame_distance(task.group, torch.cat(frames), pairs.elements)
-    plain, canonical = errors_of(task, pairs, torch.cat(predictions))
+    apart = frame_distance(scope.task.group, torch.cat(frames), pairs.elements)
+    plain, canonical = scope.errors(pairs, torch.cat(predictions))
     before = [one.energy_before for one in refinements]
     after = [one.energy_after for one in refinements]
     return {
@@ -159,49 +132,41 @@ def errors_table(model: str, cells: list[Cell]) -> Table:
         "s": "seconds",
     }
     title = f"Test-time adaptation, OOD: {style.title_of(model)}"
-    return table_over_seeds(title, named, errors, means)
+    return Table.over_seeds(title, named, means, errors)
 
 
 # --- the figure -----------------------------------------------------------------------------------
 
-COLOURS = (style.ORANGE, style.VERMILION, style.PURPLE, style.GREEN, style.FAINT)  # of rates
-MARKERS = "s^DvP"
-PANELS = (  # what is drawn over what
-    ("steps", "ood_error_canonical", "OOD error, canonical frame"),
-    ("seconds", "ood_error_canonical", ""),
-    ("steps", "frame_error", "frame error, periods"),
+COLOURS = (  # of Gauss-Newton, then of rates
+    style.BLUE, style.ORANGE, style.VERMILION, style.PURPLE, style.GREEN, style.FAINT,
+)  # fmt: skip
+MARKERS = "os^DvP"
+PANELS = (  # what is drawn over what, and their names
+    ("steps", "ood_error_canonical", "steps", "OOD error, canonical frame"),
+    ("seconds", "ood_error_canonical", "seconds for the test samples", ""),
+    ("steps", "frame_error", "steps", "frame error, periods"),
 )
 
 
 def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
     """One row of panels per model: error over steps, error over seconds, frame error over steps."""
     models = grouped(cells, "model")
-    figure = style.new_figure(11.5, 2.9 * len(models) + 0.9)
-    axes: style.Grid = figure.subplots(len(models), 3, squeeze=False)
+    figure, axes = style.panels(11.5, 2.9 * len(models) + 0.9, len(models), 3)
     rates = sorted({cell["rate"] for cell in cells if cell["refiner"] == "adam"})
     for panels, (model, own) in zip(axes, models.items(), strict=True):
         refiners = grouped(own, "refiner", "rate")
-        for axis, (x, y, name) in zip(panels, PANELS, strict=True):
-            if one_shot := refiners.get(("none", 0.0)):
+        for axis, (x, y, across, up) in zip(panels, PANELS, strict=True):
+            if one_shot := style.statistic(refiners.get(("none", 0.0), []), y):
                 look: style.Look = {"color": style.BLACK, "linestyle": "--", "linewidth": 1}
-                axis.axhline(mean_of(one_shot, y), label="one-shot", **look)
-            newton = refiners.get(("gauss-newton", 0.0), [])
-            draw_line(axis, newton, x, y, "Gauss-Newton", color=style.BLUE, marker="o")
-            for i, rate in enumerate(rates):
-                look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-                adam = refiners.get(("adam", rate), [])
-                draw_line(axis, adam, x, y, f"Adam, rate {rate:g}", **look)
-            axis.set_xscale("log")
-            style.decimal_ticks(axis.xaxis)
-            style.tidy(axis)
-            style.label(axis, y=name)
-        panels[2].set_yscale("log")
-        style.decimal_ticks(panels[2].yaxis)
+                axis.axhline(one_shot.mean, label="one-shot", **look)
+            for i, way in enumerate([("gauss-newton", 0.0), *(("adam", rate) for rate in rates)]):
+                name = f"Adam, rate {way[1]:g}" if way[1] else "Gauss-Newton"
+                look = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "label": name}
+                look |= {"markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
+                style.draw_means(axis, refiners.get(way, []), "steps", x, y, look)
+            bottom = panels[0] is axes[-1, 0]
+            style.finish(axis, across * bottom, up, log="xy" if axis is panels[2] else "x")
         style.label(panels[0], title=style.title_of(model))
-    for axis, text in zip(
-        axes[-1], ("steps", "seconds for the test samples", "steps"), strict=True
-    ):
-        style.label(axis, x=text)
     style.legend_below(figure, axes[0, 0].get_legend_handles_labels()[0])
     caption = (
         "Test-time adaptation: error against the number of steps and against the time it takes, "
@@ -210,15 +175,3 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
         "one-shot prediction."
     )
     return [style.Drawing(f"{benchmark.name}-tta", caption, figure)]
-
-
-def draw_line(axis: Axes, cells: list[Cell], x: str, y: str, title: str, **look: Any) -> None:
-    """Means over the seeds with their standard deviation, by the number of steps."""
-    groups = grouped(sorted(cells, key=lambda cell: cell["steps"]), "steps").values()
-    if groups:
-        across = [statistics.fmean(cell[x] for cell in own) for own in groups]
-        values = [[cell[y] for cell in own] for own in groups]
-        means = [statistics.fmean(own) for own in values]
-        spreads = [statistics.stdev(own) if len(own) > 1 else 0.0 for own in values]
-        line: style.Look = {"markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
-        axis.errorbar(across, means, yerr=spreads, label=title, **line, **look)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,13 +17,9 @@ from torch import Tensor
 
 from pacefno.fields import Field
 from pacefno.metrics import frame_error, random_elements, relative_l2
-from pacefno.pace import PACE
-from pacefno.paper import SEEDS, style
-from pacefno.paper.bench import Places
+from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._cells import Cell, Outcome, Say, Table, grouped
-from pacefno.paper.studies._runs import TrainedRow, batches, choose, make_scope
-from pacefno.task import Task
+from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
 
 MODELS = ("pace", "pace-analytic", "pace-free", "pace-cnn")
 WRONG_BASIN_ERROR = 0.1  # relative: a pulled-back field further off lies in another basin
@@ -30,37 +27,22 @@ QUANTILES = (0.5, 0.9, 0.99)
 WAYS = {"one_shot": (style.ORANGE, "one-shot"), "refined": (style.BLUE, "refined")}
 
 
-def run(
-    *,
-    benchmark: str,
-    models: Sequence[str] = (),
-    seeds: Sequence[int] = SEEDS,
-    preset: str = "standard",
-    elements: int = 1000,
-    places: Places,
-    say: Say,
-) -> Outcome:
+def run(scope: Scope, models: Sequence[str], seeds: Sequence[int], elements: int) -> Outcome:
     """Find the frames of fields moved by ``elements`` random elements, for finished runs."""
-    scope = make_scope(benchmark, preset, places, say)
-    rows = scope.trained_rows(choose(models, MODELS, "row"), seeds)
-
-    def estimate(row: TrainedRow) -> Cell:
-        say(f"{row.name} seed {row.seed}: frames of {elements} moved fields")
-        return measure(
-            row.trained.model, scope.task, scope.pairs("test_id").input, elements, row.seed
-        )
-
+    rows = scope.trained_rows(models, seeds, MODELS)
+    jobs = [(row.identity, partial(measure, row, elements)) for row in rows]
     file = scope.file("frames", "preset", "model", "seed", "elements")
-    cells = file.fill([(row.identity | {"elements": elements}, (row,)) for row in rows], estimate)
-    cells = [cell for cell in cells if (cell["preset"], cell["elements"]) == (preset, elements)]
+    cells = scope.measured(file, jobs, elements=elements)
     return Outcome(file.path, [errors_table(cells)], draw(scope.benchmark, cells))
 
 
 @torch.no_grad()
-def measure(model: PACE, task: Task, fields: Tensor, count: int, seed: int) -> Cell:
+def measure(row: TrainedRow, count: int) -> Cell:
     """``count`` canonical fields, each moved by an element drawn from the whole group."""
+    model, task, fields = row.trained.model, row.scope.task, row.scope.pairs("test_id").input
+    row.scope.say(f"{row.name} seed {row.seed}: frames of {count} moved fields")
     group = task.group
-    elements, numbers = random_elements(group, count, seed), torch.arange(count)
+    elements, numbers = random_elements(group, count, row.seed), torch.arange(count)
     apart: dict[str, list[Tensor]] = {way: [] for way in WAYS}  # of the frames, by coordinate
     off: dict[str, list[Tensor]] = {way: [] for way in WAYS}  # of the pulled-back fields
     seconds, confidences = dict.fromkeys(WAYS, 0.0), []
@@ -126,8 +108,7 @@ BINS = np.logspace(-7, 0.5, 46)
 def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
     """One panel a row, all seeds together: how far the pulled-back field is from the truth."""
     models = grouped(cells, "model")
-    figure = style.new_figure(3.6 * len(models) + 0.6, 3.4)
-    axes: style.Grid = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
+    figure, (axes,) = style.panels(3.6 * len(models) + 0.6, 3.4, 1, len(models), sharey=True)
     for axis, (model, own) in zip(axes, models.items(), strict=True):
         for way, (colour, title) in WAYS.items():
             off = np.concatenate([np.asarray(cell["off"][way]) for cell in own])
@@ -137,8 +118,7 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
         look: style.Look = {"color": "0.4", "linestyle": "--", "linewidth": 1}
         axis.axvline(WRONG_BASIN_ERROR, label="wrong basin beyond", **look)
         axis.set_xscale("log")
-        style.label(axis, x="distance of the pulled-back field", title=style.title_of(model))
-        style.tidy(axis)
+        style.finish(axis, "distance of the pulled-back field", title=style.title_of(model))
     style.label(axes[0], y="samples")
     style.legend_below(figure, axes[0].get_legend_handles_labels()[0])
     caption = (

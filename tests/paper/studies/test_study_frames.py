@@ -11,7 +11,8 @@ import pytest
 
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.studies import frame_accuracy
+from pacefno.paper.studies import frames
+from pacefno.paper.studies._study import run_study
 from pacefno.paper.style import save
 
 BENCHMARK = "burgers1d_smooth"
@@ -23,15 +24,8 @@ def places(smoke_places: Places, tmp_path: Path) -> Places:
 
 
 def run(places: Places, row: str) -> Any:
-    return frame_accuracy.run(
-        benchmark=BENCHMARK,
-        models=[row],
-        seeds=[42],
-        preset="smoke",
-        elements=60,
-        places=places,
-        say=print,
-    )
+    how: dict[str, Any] = {"benchmark": BENCHMARK, "preset": "smoke", "elements": 60}
+    return run_study("frames", places, print, models=[row], seeds=[42], **how)
 
 
 def cell_of(places: Places, row: str) -> dict[str, Any]:
@@ -59,7 +53,7 @@ def test_what_was_measured_is_not_measured_again(
     def never(*arguments: Any) -> Any:
         raise AssertionError("measured twice")
 
-    monkeypatch.setattr(frame_accuracy, "measure", never)
+    monkeypatch.setattr(frames, "measure", never)
     assert cell_of(places, "pace") == first
 
 
