@@ -473,8 +473,8 @@ class KolmogorovFlow(NavierStokes):
 def test_a_stirred_flow_has_a_glide_and_neither_its_mirror_nor_its_shift() -> None:
     example = replace(EXAMPLES["navier_stokes"], equation=KolmogorovFlow(1e-2))
     mirror = ((-1, 0), (0, 1))
-    for shift, low, high in (((0, 0.5), 0.0, 1e-10), (0.0, 1e-3, 10.0), ((0, 0.25), 1e-3, 10.0)):
-        group = PointGroup.generated("glide", element(mirror, shift))
+    for moved, low, high in (((0, 0.5), 0.0, 1e-10), (0.0, 1e-3, 10.0), ((0, 0.25), 1e-3, 10.0)):
+        group = PointGroup.generated("glide", element(mirror, moved))
         defect = float(point_group_defect(example, group, "w: pseudoscalar", False).max())
         assert low <= defect < high
 

@@ -108,4 +108,6 @@ def operator_spec(
     if row.split:
         sizes = sizes | {"linear": benchmark.operator["linear"]}
         sizes["modes"] = sizes.get("split_modes", sizes["modes"])
-    return defaults.operator_spec(row, task, sizes, benchmark.equation.point_group, benchmark.symmetry, variation)
+    return defaults.operator_spec(
+        row, task, sizes, benchmark.equation.point_group, benchmark.symmetry, variation
+    )

@@ -45,8 +45,8 @@ def operator_spec(
     """The operator of a row as a specification, and how its inputs are standardised.
 
     ``point_group`` is that of a group FNO, ``symmetry`` the one over which a symmetrised operator
-    is averaged: the elements that keep the slice. ``variation`` is how much the boxes of trajectories
-    differ, of which the operator is then told; None where all samples have one box.
+    is averaged: the elements that keep the slice. ``variation`` is how much the boxes of
+    trajectories differ, of which the operator is then told; None where all samples have one box.
     """
     if row.operator in GROUP_FNOS:
         return _group_fno(row, task, sizes, point_group)
