@@ -91,7 +91,8 @@ def fill(file: ResultsFile, jobs: Iterable[Job], say: Say = lambda text: None) -
             missing.append((identity, measure))
     began, tell = time.monotonic(), throttled(say)
     for done, (identity, measure) in enumerate(missing, start=1):
-        file.add([rounded(identity | measure())])
+        cell = identity | measure()
+        file.add([rounded(cell) if file.entry == "cells" else cell])  # rows of tables keep all
         left = (time.monotonic() - began) / done * (len(missing) - done)
         tell(f"{file.path.stem}: {done} of {len(missing)}, about {left:.0f} s left")
     return file.read()
