@@ -218,7 +218,7 @@ def run_and_tell(
     from rich.table import Table
 
     from pacefno.paper.bench import Places
-    from pacefno.paper.studies._study import run_study
+    from pacefno.paper.studies.base import run_study
     from pacefno.paper.style import save
     from pacefno.train.evaluate import load_run
 

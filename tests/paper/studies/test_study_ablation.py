@@ -23,7 +23,6 @@ from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for
 from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import ablation
-from pacefno.paper.studies._study import make_scope, run_study
 from pacefno.paper.studies.ablation import (
     PAPER,
     kinematic_only,
@@ -34,6 +33,7 @@ from pacefno.paper.studies.ablation import (
     without_frame,
     without_terminal,
 )
+from pacefno.paper.studies.base import make_scope, run_study
 from pacefno.train.objective import build_model
 
 BENCHMARK = benchmark_named("burgers1d_smooth")

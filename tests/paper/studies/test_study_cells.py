@@ -15,14 +15,15 @@ import pytest
 
 from pacefno.paper.bench import Places, ResultsError
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
-from pacefno.paper.studies import STUDIES, study_drawings, study_module
-from pacefno.paper.studies._study import (
+from pacefno.paper.studies import STUDIES, study_module
+from pacefno.paper.studies.base import (
     Job,
     Table,
     fill,
     read_cells,
     rounded,
     run_study,
+    study_drawings,
     study_file,
 )
 from pacefno.paper.studies.snapshots import draw as draw_snapshots

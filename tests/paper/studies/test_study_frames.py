@@ -12,7 +12,7 @@ import pytest
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import frames
-from pacefno.paper.studies._study import run_study
+from pacefno.paper.studies.base import run_study
 from pacefno.paper.style import save
 
 BENCHMARK = "burgers1d_smooth"

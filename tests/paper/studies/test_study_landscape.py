@@ -21,7 +21,7 @@ from pacefno.groups import Galilean
 from pacefno.pace import PACE
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.studies._study import Scope, run_study
+from pacefno.paper.studies.base import Scope, run_study
 from pacefno.paper.studies.landscape import basins, cut_through, draw, measure
 
 SMOKE = "burgers1d_smooth"

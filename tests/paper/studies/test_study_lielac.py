@@ -25,7 +25,7 @@ from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.studies import lielac
-from pacefno.paper.studies._study import make_scope, run_study
+from pacefno.paper.studies.base import make_scope, run_study
 from pacefno.paper.studies.lielac import (
     NEWTON,
     EnergyFrame,

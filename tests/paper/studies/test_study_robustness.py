@@ -19,7 +19,7 @@ from pacefno.metrics import relative_l2
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import robustness
-from pacefno.paper.studies._study import make_scope, run_study
+from pacefno.paper.studies.base import make_scope, run_study
 from pacefno.paper.studies.robustness import (
     LEVELS,
     Forced,

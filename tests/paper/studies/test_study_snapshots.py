@@ -14,7 +14,7 @@ from pacefno.data.samples import Grid, Pairs
 from pacefno.paper.bench import Places, ResultsError
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.studies import snapshots
-from pacefno.paper.studies._study import Scope, run_study
+from pacefno.paper.studies.base import Scope, run_study
 from pacefno.paper.studies.snapshots import CANDIDATES, candidate_config, measure
 
 BENCHMARK = benchmark_named("navier_stokes")

@@ -23,7 +23,7 @@ from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import theory
-from pacefno.paper.studies._study import make_scope, refinement_path, run_study
+from pacefno.paper.studies.base import make_scope, refinement_path, run_study
 from pacefno.paper.studies.theory import (
     Effort,
     Terms,

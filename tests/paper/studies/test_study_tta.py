@@ -14,7 +14,7 @@ from pacefno.errors import UsageError
 from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
 from pacefno.paper.studies import tta
-from pacefno.paper.studies._study import make_scope, run_study
+from pacefno.paper.studies.base import make_scope, run_study
 from pacefno.paper.studies.tta import PAPER, Setting, errors_table, measure, settings_for
 from pacefno.train.evaluate import load_run
 

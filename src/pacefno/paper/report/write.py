@@ -21,6 +21,7 @@ from pacefno.paper.report.runs import (
     training_logs,
 )
 from pacefno.paper.report.tables import latex_table, markdown_table
+from pacefno.paper.studies.base import study_drawings
 from pacefno.paper.style import Drawing, save
 from pacefno.train.evaluate import moved_trajectories, ood_elements
 from pacefno.train.objective import roll_out
@@ -43,8 +44,6 @@ def write_report(
     Tables need the result files alone. Figures of fields also need the trainings under ``runs`` and
     the datasets under ``data``; where these are missing, a note on the page says how to make them.
     """
-    from pacefno.paper.studies import study_drawings  # here: studies need the style of figures
-
     tables, folders = collect(results, preset), [results_folder(folder) for folder in results]
     pairs = any(not table.of_rollouts for table in tables.values())
 

@@ -7,17 +7,10 @@ runs. It has ``run``, which takes a scope and the settings below, and ``draw`` f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
-
-if TYPE_CHECKING:
-    from pacefno.paper.benchmarks import Benchmark
-    from pacefno.paper.style import Drawing
-
-FOLDER = "studies"  # below a folder of results
 
 
 class Option(NamedTuple):
@@ -131,23 +124,3 @@ STUDIES: dict[str, Study] = {
 def study_module(name: str) -> Any:
     """The module of a study."""
     return importlib.import_module(f"{__name__}.{name}")
-
-
-def study_drawings(folders: Sequence[Path], benchmark: Benchmark, preset: str) -> list[Drawing]:
-    """The figures of every study of a benchmark, from its files in folders of results.
-
-    Of the same study in two folders the last is taken.
-    """
-    from pacefno.paper.studies._study import read_cells
-
-    drawings: list[Drawing] = []
-    for name, study in STUDIES.items():
-        stem = f"{name}-{benchmark.name}"  # or one file for each row, STEM-ROW.json
-        cells: list[dict[str, Any]] = []
-        for folder in folders if study.figure else ():
-            paths = [folder / FOLDER / f"{stem}.json"]
-            paths += sorted((folder / FOLDER).glob(f"{stem}-*.json"))
-            found = [cell for path in paths for cell in read_cells(path)]
-            cells = [cell for cell in found if cell.get("preset") == preset] or cells
-        drawings += study_module(name).draw(benchmark, cells) if cells else []
-    return drawings

@@ -19,7 +19,7 @@ from pacefno.pace import PACE
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for
-from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, choose, grouped, with_frame
+from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, choose, grouped, with_frame
 from pacefno.task import Task
 from pacefno.train.config import RunConfig
 from pacefno.train.evaluate import load_run, score

@@ -19,7 +19,7 @@ from pacefno.fields import Field
 from pacefno.metrics import frame_error, random_elements, relative_l2
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
+from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
 
 MODELS = ("pace", "pace-analytic", "pace-free", "pace-cnn")
 WRONG_BASIN_ERROR = 0.1  # relative: a pulled-back field further off lies in another basin

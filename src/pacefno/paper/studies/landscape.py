@@ -29,7 +29,7 @@ from pacefno.metrics import frame_distance
 from pacefno.pace import PACE
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._study import (
+from pacefno.paper.studies.base import (
     Cell,
     Outcome,
     Refiner,
@@ -123,10 +123,11 @@ def run(
 
     rows = scope.trained_rows(models or DEFAULT_MODELS, [seed], MODELS)
     jobs = [(row.identity, partial(explore, row)) for row in rows]
-    asked: Cell = {"sample": sample, "cut": ",".join(cut.names)}
+    asked: Cell = {"seed": seed, "sample": sample, "cut": ",".join(cut.names)}
     asked |= {"points": points, "grid_of_starts": starts}
     file = scope.file("landscape", "preset", "model", "seed", "sample", "cut")
-    cells = scope.measured(file, jobs, **asked)
+    names = [row.name for row in rows]
+    cells = [one for one in scope.measured(file, jobs, **asked) if one["model"] in names]
     return Outcome(file.path, [minima_table(cells)], draw(scope.benchmark, cells))
 
 

@@ -28,7 +28,7 @@ from pacefno.frames.refine import energy_of
 from pacefno.grid import compute_dtype, resample, to_spectrum, wavenumbers
 from pacefno.groups import Group
 from pacefno.paper.bench import Result, results_file
-from pacefno.paper.studies._study import (
+from pacefno.paper.studies.base import (
     Outcome,
     Refiner,
     Scope,

@@ -24,7 +24,7 @@ from pacefno.metrics import frame_distance
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.rows import FIELD_ROWS, listed
-from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, choose, grouped
+from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, TrainedRow, choose, grouped
 from pacefno.pde import Equation, SolverError
 from pacefno.pde.initial import generator_for
 

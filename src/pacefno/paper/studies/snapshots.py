@@ -19,7 +19,7 @@ from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for, operator_spec, preset_sections
 from pacefno.paper.rows import row_named
-from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, choose
+from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, choose
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.evaluate import load_pairs
 from pacefno.train.loop import Callbacks, train

@@ -39,7 +39,7 @@ from pacefno.metrics import equivariance_error, frame_distance, relative_l2
 from pacefno.pace import PACE
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._study import (
+from pacefno.paper.studies.base import (
     Cell,
     Outcome,
     Refiner,

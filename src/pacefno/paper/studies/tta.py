@@ -19,7 +19,7 @@ from pacefno.frames import AdamRefiner, GaussNewton, Refinement
 from pacefno.metrics import frame_distance
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.studies._study import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
+from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, TrainedRow, batches, grouped
 
 MODELS = ("pace", "pace-free", "pace-cnn")
 STEPS, RATES = (1, 5, 20, 50), (0.005, 0.01, 0.05, 0.1)  # of Adam

@@ -39,7 +39,7 @@ from pacefno.paper.bench import (
 from pacefno.paper.benchmarks import Benchmark, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, trained_as
 from pacefno.paper.rows import row_named
-from pacefno.paper.studies import FOLDER, STUDIES, study_module
+from pacefno.paper.studies import STUDIES, study_module
 from pacefno.paper.style import Drawing, statistic
 from pacefno.registry import unknown
 from pacefno.task import Task
@@ -51,6 +51,7 @@ Cell: TypeAlias = Result
 Job: TypeAlias = tuple[Cell, Callable[[], Cell]]  # what identifies a cell, and its measurement
 Refiner: TypeAlias = GaussNewton | AdamRefiner
 
+FOLDER = "studies"  # below a folder of results
 DIGITS = 7  # of a stored number: what float32 holds
 SECONDS_BETWEEN_LINES = 30.0  # of progress
 ERRORS = {  # titles of columns, with the entries of a cell that they show
@@ -90,7 +91,8 @@ def fill(file: ResultsFile, jobs: Iterable[Job], say: Say = lambda text: None) -
             missing.append((identity, measure))
     began, tell = time.monotonic(), throttled(say)
     for done, (identity, measure) in enumerate(missing, start=1):
-        file.add([rounded(identity | measure())])
+        cell = identity | measure()
+        file.add([rounded(cell) if file.entry == "cells" else cell])  # rows of tables keep all
         left = (time.monotonic() - began) / done * (len(missing) - done)
         tell(f"{file.path.stem}: {done} of {len(missing)}, about {left:.0f} s left")
     return file.read()
@@ -220,7 +222,7 @@ class Scope:
     def measured(self, file: ResultsFile, jobs: Iterable[Job], **asked: Any) -> list[Cell]:
         """The cells of this preset and of what was ``asked``, those that are missing measured."""
         cells = fill(file, [(identity | asked, measure) for identity, measure in jobs], self.say)
-        wanted = {"preset": self.preset} | asked
+        wanted = rounded({"preset": self.preset} | asked)
         return [cell for cell in cells if cell | wanted == cell]
 
     def identity(self, run: Path, seed: int, **what: Any) -> Cell:
@@ -312,6 +314,24 @@ def run_study(name: str, places: Places, say: Say, **given: Any) -> Outcome:
         scope = make_scope(settings.pop("benchmark"), settings.pop("preset"), places, say)
     outcome: Outcome = study_module(name).run(scope, **settings)
     return outcome
+
+
+def study_drawings(folders: Sequence[Path], benchmark: Benchmark, preset: str) -> list[Drawing]:
+    """The figures of every study of a benchmark, from its files in folders of results.
+
+    Of the same study in two folders the last is taken.
+    """
+    drawings: list[Drawing] = []
+    for name, study in STUDIES.items():
+        stem = f"{name}-{benchmark.name}"  # or one file for each row, STEM-ROW.json
+        cells: list[Cell] = []
+        for folder in folders if study.figure else ():
+            paths = [folder / FOLDER / f"{stem}.json"]
+            paths += sorted((folder / FOLDER).glob(f"{stem}-*.json"))
+            found = [cell for path in paths for cell in read_cells(path)]
+            cells = [cell for cell in found if cell.get("preset") == preset] or cells
+        drawings += study_module(name).draw(benchmark, cells) if cells else []
+    return drawings
 
 
 def make_scope(benchmark: str, preset: str, places: Places, say: Say) -> Scope:
