@@ -51,7 +51,7 @@ def test_the_settings_of_every_row_are_rebuilt_from_their_document(name: str) ->
             {"operator": {"widht": 3}},
             "unknown setting of operator 'fno' 'widht'. Did you mean 'width'?",
         ),
-        ({"operator": {"name": 3}}, "operator: expected entries with a name out of fno"),
+        ({"operator": {"name": 3}}, "operator: expected entries with a name out of adapted, fno"),
         ({"frame": {"name": "equivarant"}}, "Did you mean 'equivariant'?"),
         ({"frame": {"aligne": False}}, "unknown setting of frame 'equivariant' 'aligne'"),
         ({"frame": {}, "schedule": {"batch": 0}}, "schedule.batch: Input should be greater"),

@@ -9,7 +9,7 @@ is one function and one line in ``BENCHMARKS``, from outside the package too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -610,28 +610,60 @@ def _trajectories(
     )
 
 
-_ALL = (
-    burgers1d("burgers1d", "1-D Burgers", nu=5e-4, step=4e-4),
-    burgers1d("burgers1d_smooth", "1-D Burgers, smooth twin", nu=1e-2, step=2e-3, in_tables=False),
-    burgers2d(),
-    burgers3d(),
-    shallow_water(),
-    navier_stokes(),
-    navier_stokes_literal(),
-    navier_stokes_velocity(
-        "navier_stokes_velocity", "2-D Navier-Stokes, velocity", snapshots=(1, 1), spacing=2.0
-    ),
-    navier_stokes_velocity(
-        "navier_stokes_velocity_10to20",
-        "2-D Navier-Stokes, velocity, 10 snapshots to 20",
-        snapshots=(10, 20),
-        spacing=0.1,
-    ),
-    kdv(),
-    kdv_easy(),
-    kuramoto_sivashinsky(),
+@final
+class Benchmarks(MutableMapping[str, Benchmark]):
+    """Benchmarks by name, each made when it is first asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Benchmark]]) -> None:
+        self._found: dict[str, Benchmark | Callable[[], Benchmark]] = dict(makers)
+
+    def __getitem__(self, name: str) -> Benchmark:
+        found = self._found[name]
+        if not isinstance(found, Benchmark):
+            found = self._found[name] = found()
+        return found
+
+    def __setitem__(self, name: str, benchmark: Benchmark) -> None:
+        self._found[name] = benchmark
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+
+BENCHMARKS = Benchmarks(
+    {
+        "burgers1d": lambda: burgers1d("burgers1d", "1-D Burgers", nu=5e-4, step=4e-4),
+        "burgers1d_smooth": lambda: burgers1d(
+            "burgers1d_smooth", "1-D Burgers, smooth twin", nu=1e-2, step=2e-3, in_tables=False
+        ),
+        "burgers2d": burgers2d,
+        "burgers3d": burgers3d,
+        "shallow_water": shallow_water,
+        "navier_stokes": navier_stokes,
+        "navier_stokes_literal": navier_stokes_literal,
+        "navier_stokes_velocity": lambda: navier_stokes_velocity(
+            "navier_stokes_velocity", "2-D Navier-Stokes, velocity", snapshots=(1, 1), spacing=2.0
+        ),
+        "navier_stokes_velocity_10to20": lambda: navier_stokes_velocity(
+            "navier_stokes_velocity_10to20",
+            "2-D Navier-Stokes, velocity, 10 snapshots to 20",
+            snapshots=(10, 20),
+            spacing=0.1,
+        ),
+        "kdv": kdv,
+        "kdv_easy": kdv_easy,
+        "kuramoto_sivashinsky": kuramoto_sivashinsky,
+    }
 )
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 
 def benchmark_named(name: str) -> Benchmark:
