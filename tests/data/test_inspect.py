@@ -470,3 +470,53 @@ def test_a_missing_package_says_which_command_brings_it(
     monkeypatch.setattr(importlib, "import_module", missing)
     done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.nc")])
     assert done.exit_code == 2 and "pip install 'pacefno[io]'" in done.stderr
+
+
+# --- what the fields themselves tell --------------------------------------------------------------
+
+
+def test_rows_along_y_are_noticed_by_the_divergence_of_a_velocity(tmp_path: Path) -> None:
+    stream = VALUES[:, :, 0]
+    k, m = (np.fft.fftfreq(n, 1 / n) * 2 * np.pi / b for n, b in zip(GRID, LENGTHS, strict=True))
+    derivative = lambda wave: np.fft.ifft2(1j * wave * np.fft.fft2(stream)).real  # noqa: E731
+    u, v = derivative(m[None, :]), -derivative(k[:, None])
+    for name, arrays in {"straight": (u, v), "swapped": (u, v)}.items():
+        first, second = (a.swapaxes(-1, -2) if name == "swapped" else a for a in arrays)
+        np.savez(tmp_path / f"{name}.npz", u=first, v=second, t=TIMES)
+    lengths = Answers(lengths=LENGTHS)
+    assert not inspect_file(tmp_path / "straight.npz", lengths).fault
+    swapped = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS[::-1]))
+    assert 'say --axes "sample time y x"' in swapped.fault
+    said = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS, axes="sample time y x"))
+    assert not said.fault and said.parts[0].grid == GRID
+
+
+def test_a_dataset_of_ours_says_everything_itself(smoke_datasets: Path, tmp_path: Path) -> None:
+    path = next(smoke_datasets.rglob("train.h5"))
+    findings = inspect_file(path)
+    assert findings.questions == []
+    write_task(findings, tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "u: speed" and task.group.diagonal  # type: ignore[attr-defined]
+    with h5py.File(path, "r", locking=False) as file:
+        pairs = source.load("train")
+        expected = file["target"][pairs.origin(0)[0]]
+    assert np.array_equal(pairs.select(slice(0, 1)).target[0], expected)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
+    """Two more layouts of the field: PDEArena's, and LPSDA's with boxes of their own."""
+    scale = np.ones(10) if alike else np.linspace(1, 2, 10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/vx"], file["train/vy"] = VALUES[:, :, 0], VALUES[:, :, 1]
+        for name, points in (("x", X), ("y", Y), ("t", TIMES)):
+            file[f"train/{name}"] = scale[:, None] * points
+    if not alike:
+        with pytest.raises(DatasetError, match="differs from sample to sample: bring all to one"):
+            inspect_file(tmp_path / "a.h5")
+        return
+    findings = inspect_file(tmp_path / "a.h5")
+    assert findings.document["input"]["lengths"].value == pytest.approx(LENGTHS)
+    assert findings.document["input"]["channels"].value == "vx vy: velocity"
+    assert not findings.fault and not findings.questions
