@@ -113,9 +113,10 @@ def test_the_output_may_have_fewer_channels_and_snapshots_further_apart(tmp_path
 
 
 def test_windows_are_spread_over_the_trajectory(tmp_path: Path) -> None:
-    assert opened(tmp_path, data={"windows": 2}).starts == (0, SNAPSHOTS - 2)
-    assert opened(tmp_path, data={"windows": 1}).starts == (0,)
-    assert opened(tmp_path, data={"windows": 99}).starts == tuple(range(SNAPSHOTS - 1))
+    for windows, starts in ((2, (0, SNAPSHOTS - 2)), (1, (0,)), (99, tuple(range(SNAPSHOTS - 1)))):
+        pairs = opened(tmp_path, data={"windows": windows}).load("train")
+        assert tuple(pairs.origin(row)[1] for row in range(len(starts))) == starts
+        assert len(pairs) == 8 * len(starts)
 
 
 def test_trajectories_come_whole_with_their_box(tmp_path: Path) -> None:
@@ -188,6 +189,30 @@ def test_a_split_depends_on_its_seed_alone(tmp_path: Path) -> None:
     )
     assert opened(tmp_path).rows != opened(tmp_path, data={"seed": 1}).rows
     assert {n for part in opened(tmp_path, data={"samples": 4}).rows for n in part} == set(range(4))
+
+
+def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:
+    """As neuraloperator and The Well keep them; the test samples may be finer."""
+    np.savez(tmp_path / "train.npz", u=VALUES[:6, :, :, ::2, ::2])
+    np.savez(tmp_path / "test.npz", u=VALUES[6:9])
+    data = {"file": "train.npz", "test_file": "test.npz", "arrays": ["u"]}
+    data |= {"axes": "sample time channel x y"}
+    source = open_document(document(data), tmp_path)[1]
+    assert [len(rows) for rows in source.rows] == [5, 1, 3]
+    assert source.load("train").grid == (8, 6) and source.load("test_id").grid == GRID
+    pairs = source.load("test_id")
+    trajectory, start = pairs.origin(5)
+    assert np.array_equal(pairs.select(slice(5, 6)).input[0], VALUES[6 + trajectory, start])
+    assert source.load("test_ood").select(slice(0, 2)).input.shape == (2, 2, *GRID)
+    np.savez(tmp_path / "validation.npz", u=VALUES[9:])
+    source = open_document(document({**data, "validation_file": "validation.npz"}), tmp_path)[1]
+    assert [len(rows) for rows in source.rows] == [6, 1, 3]
+    for change in ({"test_file": "./train.npz"}, {"validation_file": "test.npz"}):
+        with pytest.raises(UsageError, match="name one file twice"):
+            open_document(document({**data, **change}), tmp_path)
+    np.savez(tmp_path / "test.npz", u=VALUES[6:9, :1])
+    with pytest.raises(DatasetError, match=r"test\.npz: has 1 snapshots"):
+        open_document(document(data), tmp_path)
 
 
 # --- moved samples --------------------------------------------------------------------------------
