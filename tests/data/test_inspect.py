@@ -520,3 +520,53 @@ def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
     assert findings.document["input"]["lengths"].value == pytest.approx(LENGTHS)
     assert findings.document["input"]["channels"].value == "vx vy: velocity"
     assert not findings.fault and not findings.questions
+
+
+def test_arrays_with_and_without_a_channel_axis_go_together(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["velocity"] = np.moveaxis(VALUES, 2, -1)
+        file["density"] = 2 + 0.1 * VALUES[:, :, 0]
+        file["x"], file["y"], file["t"] = X, Y, TIMES
+    write_task(inspect_file(tmp_path / "a.h5"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "density: scalar, velocity: velocity"
+    axes = {"density": "sample time x y", "velocity": "sample time x y channel"}
+    assert source.settings.axes == axes
+    trajectory, start = source.load("train").origin(0)
+    found = source.load("train").select(slice(0, 1)).input[0]
+    expected = VALUES[trajectory, start]
+    assert np.allclose(found[0], 2 + 0.1 * expected[0]) and np.allclose(found[1:], expected)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_one_and_three_dimensions(tmp_path: Path, dim: int) -> None:
+    grid = (20, 12, 10)[:dim]
+    phases = np.random.default_rng(0).uniform(0, 6, size=(4, 5))
+    points = [np.arange(n) / n for n in grid]
+    waves = sum(
+        np.sin(2 * np.pi * x.reshape([-1 if i == axis else 1 for i in range(dim)]))
+        for axis, x in enumerate(points)
+    )
+    values = waves * np.cos(phases.reshape(4, 5, *[1] * dim))
+    names = dict(zip("xyz", points, strict=False))
+    np.savez(tmp_path / "a.npz", theta=values, t=np.arange(5.0), **names)
+    write_task(inspect_file(tmp_path / "a.npz"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.dim == dim and task.input.text == "theta: scalar"
+    assert source.load("train").grid == grid and task.input.lengths == pytest.approx([1.0] * dim)
+    assert source.load("test_ood").select(slice(0, 2)).input.shape == (2, 1, *grid)
+
+
+def test_darcys_pairs_are_named_by_hand(tmp_path: Path) -> None:
+    """PDEBench's Darcy set: a field of one shape to one of another, no time."""
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["nu"], file["tensor"] = VALUES[:, 0, 0], VALUES[:, :1, 1]
+        file["x-coordinate"], file["y-coordinate"] = X, Y
+    with pytest.raises(DatasetError, match="--array A --target B"):
+        write_task(inspect_file(tmp_path / "a.hdf5"), tmp_path / "task.toml")
+    named = Answers(arrays=("nu",), targets=("tensor",))
+    write_task(inspect_file(tmp_path / "a.hdf5", named), tmp_path / "task.toml")
+    _, source = open_task(tmp_path / "task.toml")
+    found, number = source.load("train").select(slice(0, 1)), source.load("train").origin(0)[0]
+    assert np.allclose(found.input[0], VALUES[number, 0, :1])
+    assert np.allclose(found.target[0], VALUES[number, 0, 1:])

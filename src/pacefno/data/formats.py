@@ -50,6 +50,7 @@ ROLE_OF = {word: role for role, words in WORDS.items() for word in words.split()
 COORDINATES = ("{}", "{}-coordinate", "{}_coordinate")
 MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far below
 MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
+CHUNK_CACHE_BYTES = 2**25  # of an HDF5 array that is stored in chunks
 MAX_DEPTH = 4  # of groups within groups that are looked into
 UNREADABLE = (
     OSError, ValueError, RuntimeError, EOFError, MemoryError, KeyError, OverflowError,
@@ -234,6 +235,7 @@ def _npy_header(path: Path, name: str, stream: Any, size: int) -> tuple[Any, boo
 
 
 def _mapped(path: Path, header: tuple[Any, bool, Any, int], offset: int = 0) -> Array:
+    """An array in its file. Mapped anew for every read: a map keeps in memory what was touched."""
     shape, fortran, dtype, start = header
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -283,12 +285,14 @@ class Npz(FileFormat):
     ) -> StoredArray:
         with file.open(member) as stream:
             header = _npy_header(path, name, stream, member.file_size)
+        plain = member.compress_type == zipfile.ZIP_STORED
+        start = _place_of(path, member) if plain else 0
         whole: list[Array] = []  # a compressed array, once it was read
 
         def fetch(index: Index) -> Any:
-            if not whole and member.compress_type == zipfile.ZIP_STORED:
-                whole.append(_mapped(path, header, _place_of(path, member)))
-            elif not whole:
+            if plain:
+                return _mapped(path, header, start)[index]
+            if not whole:
                 with np.load(path, allow_pickle=False) as opened:
                     whole.append(opened[name])
             return whole[0][index]
@@ -399,7 +403,8 @@ class Hdf5(FileFormat):
         return head.startswith(b"\x89HDF\r\n\x1a\n")
 
     def open(self, path: Path) -> Contents:
-        file = h5py.File(path, "r", locking=False)  # some network folders cannot lock
+        # Some network folders cannot lock; windows that overlap read the same chunks again.
+        file = h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
         names = list(file)
         if names and all(name.isdigit() for name in names):
             return _one_group_per_sample(path, file, sorted(names))

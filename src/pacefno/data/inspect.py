@@ -274,8 +274,9 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, co
                 return Fact(text, "guessed", f"from the sizes {array.shape}; if rows are y, swap")
     raise DatasetError(
         contents.path,
-        f"nobody can tell the axes of {array.name!r} {array.shape}: say which is which, "
-        '--axes "sample time x y channel"',
+        f"nobody can tell the axes of {array.name!r} {array.shape}"
+        + (f" by coordinates of {known} points" if known else "")
+        + ': say which is which, --axes "sample time x y channel"',
     )
 
 
