@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import subprocess
@@ -149,6 +150,40 @@ def test_batches_run_through_all_samples(tmp_path: Path) -> None:
     assert pairs.nbytes == whole.input.nbytes + whole.target.nbytes
     with pytest.raises(UsageError, match="no rows were selected"):
         pairs.select(slice(0, 0))
+
+
+def test_no_snapshot_is_read_twice_and_none_without_need(tmp_path: Path) -> None:
+    source = opened(tmp_path, "npy", input={"step": 1.0})
+    stack = source.load("train").parts[0]
+    asked: list[Any] = []
+    real = stack.arrays[0].fetch
+    spy = dataclasses.replace(stack.arrays[0], fetch=lambda i: (asked.append(i), real(i))[1])
+    stack.arrays[0] = spy
+    pairs = source.load("train")
+    per = SNAPSHOTS - 1
+    whole = pairs.select(slice(0, per))  # all windows of one trajectory
+    assert len(asked) == 1 and asked[0][:2] == (pairs.origin(0)[0], slice(0, SNAPSHOTS, 1))
+    far = stack.windows([(0, [0, 4])])
+    assert [index[1] for index in asked[1:]] == [slice(0, 5, 4)]
+    assert np.array_equal(far[0], VALUES[0, [0, 4]])
+    mixed = pairs.select(torch.tensor([per - 1, 2 * per, 0]))
+    assert torch.equal(mixed.input[[0, 2]], whole.input[[per - 1, 0]])
+    assert torch.equal(mixed.target[[0, 2]], whole.target[[per - 1, 0]])
+
+
+def test_snapshots_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
+    long = np.random.default_rng(0).normal(size=(3, 60, 1, 8))
+    np.save(tmp_path / "a.npy", long)
+    data = {"file": "a.npy", "arrays": ["values"], "axes": "sample time channel x"}
+    input = {"channels": "u: scalar", "dim": 1, "lengths": 1.0, "times": [0, 1]}
+    group = {"name": "translation", "dim": 1}
+    ood = {"low": [0.0], "high": [0.5]}
+    entries = document(data, input=input, output={"times": [40]}, group=group, ood=ood)
+    pairs = open_document(entries, tmp_path)[1].load("train")
+    trajectory, start = pairs.origin(7)
+    found = pairs.select(slice(7, 8))
+    assert np.array_equal(found.input[0], long[trajectory, start : start + 2, 0])
+    assert np.array_equal(found.target[0], long[trajectory, start + 40])
 
 
 # --- splits ---------------------------------------------------------------------------------------

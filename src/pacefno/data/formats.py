@@ -240,7 +240,7 @@ def _mapped(path: Path, header: tuple[Any, bool, Any, int], offset: int = 0) -> 
     if 0 in shape:
         return np.empty(shape, dtype)
     order: Any = "F" if fortran else "C"
-    return np.memmap(path, dtype, "r", offset + start, shape, order)
+    return np.memmap(str(path), dtype, "r", offset + start, shape, order)
 
 
 @register("format", "npy")

@@ -256,6 +256,20 @@ class Stack:
             )
         return values
 
+    def windows(self, wanted: Sequence[tuple[int, Sequence[int]]]) -> Array:
+        """Snapshots ``(N, S, C, *grid)`` by sample and numbers; nothing is read twice."""
+        by_sample: dict[int, list[int]] = {}
+        for place, (sample, _) in enumerate(wanted):
+            by_sample.setdefault(sample, []).append(place)
+        found: list[Array] = [np.empty(0)] * len(wanted)
+        for sample in sorted(by_sample):  # in the order of the file
+            places = by_sample[sample]
+            numbers = sorted({number for place in places for number in wanted[place][1]})
+            block = self.read(sample, numbers)
+            for place in places:
+                found[place] = block[np.searchsorted(numbers, wanted[place][1])]
+        return np.stack(found)
+
     def _part(
         self, array: StoredArray, roles: tuple[str, ...], sample: int, numbers: Sequence[int]
     ) -> Array:
@@ -263,6 +277,8 @@ class Stack:
         first, last = min(numbers), max(numbers)
         steps = {b - a for a, b in pairwise(numbers)}
         even = len(steps) <= 1 and min(steps, default=1) > 0
+        if not even and last - first > 2 * len(numbers):  # far apart: not all that lies between
+            return np.concatenate([self._part(array, roles, sample, [n]) for n in numbers])
         stride = min(steps, default=1) if even else 1
         pick: dict[str, int | slice] = {
             SAMPLE: sample,
@@ -340,19 +356,18 @@ class FilePairs(Lazy[Pairs]):
     def read(self, rows: Sequence[int]) -> Pairs:
         if not rows:
             raise FieldError("pairs: no rows were selected: expected at least one")
-        inputs: list[Array] = [np.empty(0)] * len(rows)
-        targets = list(inputs)
-        for place in sorted(range(len(rows)), key=lambda place: rows[place]):  # as the file lies
-            sample, start = self.origin(rows[place])
-            times = [[start + offset for offset in part] for part in self.offsets]
-            if self.parts[0] is self.parts[1]:
-                both = self.parts[0].read(sample, times[0] + times[1])
-                inputs[place], later = both[: len(times[0])], both[len(times[0]) :]
-            else:
-                inputs[place] = self.parts[0].read(sample, times[0])
-                later = self.parts[1].read(sample, times[1])
-            targets[place] = later[:, list(self.chosen)]
-        fields = [torch.from_numpy(np.stack(part)).flatten(1, 2) for part in (inputs, targets)]
+        origins = [self.origin(row) for row in rows]
+        inputs, targets = (
+            [(sample, [start + offset for offset in part]) for sample, start in origins]
+            for part in self.offsets
+        )
+        if self.parts[0] is self.parts[1]:  # one look at each trajectory serves both
+            both = [(sample, [*a, *b]) for (sample, a), (_, b) in zip(inputs, targets, strict=True)]
+            values = self.parts[0].windows(both)
+            first, second = values[:, : len(self.offsets[0])], values[:, len(self.offsets[0]) :]
+        else:
+            first, second = self.parts[0].windows(inputs), self.parts[1].windows(targets)
+        fields = [torch.from_numpy(v).flatten(1, 2) for v in (first, second[:, :, self.chosen])]
         xi = None if self.xi is None else self.xi[list(rows)]
         if xi is not None:
             types = (self.task.input, self.task.output)
@@ -360,8 +375,7 @@ class FilePairs(Lazy[Pairs]):
                 self.task.group.act(Field(values.double(), type), xi).values.to(values.dtype)
                 for values, type in zip(fields, types, strict=True)
             ]
-        first, second = (coarsen(values, self.stride) for values in fields)
-        return Pairs(first, second, xi)
+        return Pairs(coarsen(fields[0], self.stride), coarsen(fields[1], self.stride), xi)
 
 
 @final
