@@ -128,9 +128,7 @@ def test_trajectories_come_whole_with_their_box(tmp_path: Path) -> None:
     assert (found.snapshots, found.channels, len(found)) == (SNAPSHOTS, 2, 1)
     number = source.rows[2][0]
     assert np.array_equal(whole.values[0], VALUES[number].reshape(-1, *GRID))
-    if whole.box is not None:  # otherwise it is that of the task
-        assert whole.box.lengths[0].tolist() == list(LENGTHS)
-        assert float(whole.box.step[0]) == STEP
+    assert whole.box.lengths[0].tolist() == list(LENGTHS) and float(whole.box.step[0]) == STEP
 
 
 def test_the_training_grid_may_be_coarser_than_the_file(tmp_path: Path) -> None:
