@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from importlib.metadata import version
 
     from pacefno import frames, grid, groups, metrics, pde, registry, testing
+    from pacefno.data.samples import ArraySource
     from pacefno.fields import Box, Field, FieldType
     from pacefno.grid import FieldError
     from pacefno.groups import (
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from pacefno.operators import FNO, GroupFNO
     from pacefno.pace import PACE, UndeterminedFrameWarning
     from pacefno.task import Task
+    from pacefno.train.defaults import fit
 
     __version__ = version("pacefno")
 
 _MODULES = ("frames", "grid", "groups", "metrics", "pde", "registry", "testing")
 _NAMES = {
+    "ArraySource": "data.samples",
     "Box": "fields",
     "Euclidean": "groups",
     "FNO": "operators",
@@ -47,6 +50,7 @@ _NAMES = {
     "Translation": "groups",
     "Trivial": "groups",
     "UndeterminedFrameWarning": "pace",
+    "fit": "train.defaults",
     "load": "inference",
     "save": "inference",
 }
@@ -54,6 +58,7 @@ _NAMES = {
 __all__ = [
     "FNO",
     "PACE",
+    "ArraySource",
     "Box",
     "Euclidean",
     "Field",
@@ -68,6 +73,7 @@ __all__ = [
     "Trivial",
     "UndeterminedFrameWarning",
     "__version__",
+    "fit",
     "frames",
     "grid",
     "groups",

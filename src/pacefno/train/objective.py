@@ -264,6 +264,7 @@ class PairData(TrainingData):
     def _still(x: Tensor, y: Tensor, xi: Tensor) -> Batch:
         return Batch(x, y, torch.zeros_like(xi), unmoved=y)
 
+    @torch.no_grad()
     def validate(self, model: nn.Module, device: torch.device) -> float:
         """Mean relative error on the validation samples as they are, on the full training grid."""
         errors = []
