@@ -253,6 +253,7 @@ def _nmse(key: str, errors: Tensor) -> Row:
 
 EVALUATION_WINDOWS = 8  # of each test trajectory, evenly spaced
 ROLLED_OUT = 50  # snapshots of a test trajectory that are predicted at most
+LOOKED_AT = 256  # samples whose frames are looked at after a training
 BEYOND = 3.0  # velocities out of distribution, in multiples of those in training
 
 
@@ -292,18 +293,22 @@ def default_moves(task: Task, speed: float) -> Moves:
 
 
 def own_batches(
-    task: Task, source: Source, grid: Grid = "id", split: str | None = None
+    task: Task,
+    source: Source,
+    grid: Grid = "id",
+    split: str | None = None,
+    among: int | None = None,
 ) -> Iterator[Batch]:
     """A split of a source, the test one if not said, some samples at a time.
 
-    Pairs, or windows of trajectories.
+    Pairs, or windows of trajectories; with ``among`` of at most so many, evenly chosen.
     """
     if task.rollout is not None:
         whole = _trajectories(source.load(split or "test", grid))
-        yield from windows(whole, task, EVALUATION_WINDOWS)
+        yield from windows(whole, task, EVALUATION_WINDOWS, among)
         return
     samples = source.load(split or "test_id", grid)
-    for rows in in_batches(samples, BATCH):
+    for rows in in_batches(samples, BATCH, among=among):
         few = pairs_of(samples.select(rows))
         yield Batch(few.input, few.target, task.group.identity(len(few)), few.target)
 
@@ -391,7 +396,7 @@ def undetermined(model: PACE, task: Task, source: Source, split: str) -> dict[st
     PACE does not follow such a sample along that coordinate.
     """
     found = []
-    for batch in own_batches(task, source, split=split):
+    for batch in own_batches(task, source, split=split, among=LOOKED_AT):
         x = batch.input.to(real_weight(model, batch.input))
         found.append(model.frame_of(x, batch.box).quality.cpu() <= 0)
     shares = torch.cat(found).double().mean(dim=0).tolist()
