@@ -470,3 +470,103 @@ def test_a_missing_package_says_which_command_brings_it(
     monkeypatch.setattr(importlib, "import_module", missing)
     done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.nc")])
     assert done.exit_code == 2 and "pip install 'pacefno[io]'" in done.stderr
+
+
+# --- what the fields themselves tell --------------------------------------------------------------
+
+
+def test_rows_along_y_are_noticed_by_the_divergence_of_a_velocity(tmp_path: Path) -> None:
+    stream = VALUES[:, :, 0]
+    k, m = (np.fft.fftfreq(n, 1 / n) * 2 * np.pi / b for n, b in zip(GRID, LENGTHS, strict=True))
+    derivative = lambda wave: np.fft.ifft2(1j * wave * np.fft.fft2(stream)).real  # noqa: E731
+    u, v = derivative(m[None, :]), -derivative(k[:, None])
+    for name, arrays in {"straight": (u, v), "swapped": (u, v)}.items():
+        first, second = (a.swapaxes(-1, -2) if name == "swapped" else a for a in arrays)
+        np.savez(tmp_path / f"{name}.npz", u=first, v=second, t=TIMES)
+    lengths = Answers(lengths=LENGTHS)
+    assert not inspect_file(tmp_path / "straight.npz", lengths).fault
+    swapped = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS[::-1]))
+    assert 'say --axes "sample time y x"' in swapped.fault
+    said = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS, axes="sample time y x"))
+    assert not said.fault and said.parts[0].grid == GRID
+
+
+def test_a_dataset_of_ours_says_everything_itself(smoke_datasets: Path, tmp_path: Path) -> None:
+    path = next(smoke_datasets.rglob("train.h5"))
+    findings = inspect_file(path)
+    assert findings.questions == []
+    write_task(findings, tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "u: speed" and task.group.diagonal  # type: ignore[attr-defined]
+    with h5py.File(path, "r", locking=False) as file:
+        pairs = source.load("train")
+        expected = file["target"][pairs.origin(0)[0]]
+    assert np.array_equal(pairs.select(slice(0, 1)).target[0], expected)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
+    """Two more layouts of the field: PDEArena's, and LPSDA's with boxes of their own."""
+    scale = np.ones(10) if alike else np.linspace(1, 2, 10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/vx"], file["train/vy"] = VALUES[:, :, 0], VALUES[:, :, 1]
+        for name, points in (("x", X), ("y", Y), ("t", TIMES)):
+            file[f"train/{name}"] = scale[:, None] * points
+    if not alike:
+        with pytest.raises(DatasetError, match="differs from sample to sample: bring all to one"):
+            inspect_file(tmp_path / "a.h5")
+        return
+    findings = inspect_file(tmp_path / "a.h5")
+    assert findings.document["input"]["lengths"].value == pytest.approx(LENGTHS)
+    assert findings.document["input"]["channels"].value == "vx vy: velocity"
+    assert not findings.fault and not findings.questions
+
+
+def test_arrays_with_and_without_a_channel_axis_go_together(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["velocity"] = np.moveaxis(VALUES, 2, -1)
+        file["density"] = 2 + 0.1 * VALUES[:, :, 0]
+        file["x"], file["y"], file["t"] = X, Y, TIMES
+    write_task(inspect_file(tmp_path / "a.h5"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "density: scalar, velocity: velocity"
+    axes = {"density": "sample time x y", "velocity": "sample time x y channel"}
+    assert source.settings.axes == axes
+    trajectory, start = source.load("train").origin(0)
+    found = source.load("train").select(slice(0, 1)).input[0]
+    expected = VALUES[trajectory, start]
+    assert np.allclose(found[0], 2 + 0.1 * expected[0]) and np.allclose(found[1:], expected)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_one_and_three_dimensions(tmp_path: Path, dim: int) -> None:
+    grid = (20, 12, 10)[:dim]
+    phases = np.random.default_rng(0).uniform(0, 6, size=(4, 5))
+    points = [np.arange(n) / n for n in grid]
+    waves = sum(
+        np.sin(2 * np.pi * x.reshape([-1 if i == axis else 1 for i in range(dim)]))
+        for axis, x in enumerate(points)
+    )
+    values = waves * np.cos(phases.reshape(4, 5, *[1] * dim))
+    names = dict(zip("xyz", points, strict=False))
+    np.savez(tmp_path / "a.npz", theta=values, t=np.arange(5.0), **names)
+    write_task(inspect_file(tmp_path / "a.npz"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.dim == dim and task.input.text == "theta: scalar"
+    assert source.load("train").grid == grid and task.input.lengths == pytest.approx([1.0] * dim)
+    assert source.load("test_ood").select(slice(0, 2)).input.shape == (2, 1, *grid)
+
+
+def test_darcys_pairs_are_named_by_hand(tmp_path: Path) -> None:
+    """PDEBench's Darcy set: a field of one shape to one of another, no time."""
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["nu"], file["tensor"] = VALUES[:, 0, 0], VALUES[:, :1, 1]
+        file["x-coordinate"], file["y-coordinate"] = X, Y
+    with pytest.raises(DatasetError, match="--array A --target B"):
+        write_task(inspect_file(tmp_path / "a.hdf5"), tmp_path / "task.toml")
+    named = Answers(arrays=("nu",), targets=("tensor",))
+    write_task(inspect_file(tmp_path / "a.hdf5", named), tmp_path / "task.toml")
+    _, source = open_task(tmp_path / "task.toml")
+    found, number = source.load("train").select(slice(0, 1)), source.load("train").origin(0)[0]
+    assert np.allclose(found.input[0], VALUES[number, 0, :1])
+    assert np.allclose(found.target[0], VALUES[number, 0, 1:])
