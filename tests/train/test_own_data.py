@@ -348,7 +348,7 @@ def test_the_error_at_rest_is_the_mean_over_the_test_samples(tmp_path: Path) -> 
     assert isinstance(whole, Pairs)
     expected = relative_l2(model(whole.input), whole.target).mean()
     row = score_own(model, task, source)
-    assert row["id_error"] == pytest.approx(float(expected), rel=1e-5)
+    assert row["id_error"] == pytest.approx(float(expected.detach()), rel=1e-5)
     assert row["samples"] == len(whole)
 
 

@@ -253,6 +253,7 @@ def _nmse(key: str, errors: Tensor) -> Row:
 
 EVALUATION_WINDOWS = 8  # of each test trajectory, evenly spaced
 ROLLED_OUT = 50  # snapshots of a test trajectory that are predicted at most
+SWEEP = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the largest shift and boost
 LOOKED_AT = 256  # samples whose frames are looked at after a training
 BEYOND = 3.0  # velocities out of distribution, in multiples of those in training
 
@@ -387,6 +388,37 @@ def score_own(
         row |= _own_rollouts(model, task, _trajectories(source.load("test")), moves)
     row["parameters"] = sum(p.numel() for p in model.parameters())
     return row
+
+
+@torch.no_grad()
+def sweep_own(
+    model: PACE, task: Task, source: Source, moves: Moves | None = None, among: int = BATCH
+) -> dict[str, list[tuple[float, float]]]:
+    """The error in the canonical frame against the size of a shift and of a boost, each alone.
+
+    Sizes are those of every coordinate of that kind, up to the largest of ``moves``; the share of
+    it and the mean error, over a few test samples.
+    """
+    weight, found = real_weight(model, torch.empty(0)), dict[str, list[tuple[float, float]]]()
+    batches = list(own_batches(task, source, among=among))
+    moves = default_moves(task, float(batches[0].input.std())) if moves is None else moves
+    parts = {"shift": slice(0, task.group.spatial), "boost": slice(task.group.spatial, None)}
+    for name, part in parts.items():
+        mask = torch.zeros(task.group.size, dtype=torch.float64)
+        mask[part] = 1
+        for share in SWEEP if bool(mask.any()) else ():
+            errors, generator = [], moves.generator(task)
+            for batch in batches:
+                x, y = batch.input.to(weight), batch.target.to(weight)
+                far = share * torch.tensor(moves.high, dtype=torch.float64) * mask
+                xi = task.group.sample(far.tolist(), far.tolist(), len(x), generator)
+                xi = xi if moves.inexact else task.group.composable(xi)
+                moved = task.group.act(Field(x, task.input, batch.box), xi)
+                made = _quietly(model, moved.values, "one-shot", moved.box).values
+                back = task.group.inverse(Field(made, task.output, moved.box), xi).values
+                errors.append(relative_l2(back, y, per_channel=task.per_channel))
+            found.setdefault(name, []).append((share, float(torch.cat(errors).double().mean())))
+    return found
 
 
 @torch.no_grad()
