@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -430,6 +433,72 @@ def test_rotations_of_periodic_samples_are_refused_without_a_word(tmp_path: Path
     words = ("train", task, *FAST, "--out", tmp_path / "run", "--model", "fno-aug")
     assert "along angle, which is not exact" in call(*words, code=2)
     call(*words, "--inexact")
+
+
+def test_test_samples_are_not_turned_without_a_word(tmp_path: Path) -> None:
+    task = write_own(tmp_path)
+    text = task.read_text().replace('"galilean"\ndim = 2', '"euclidean"')
+    text = text.replace("train_range = [0.1, 0.1, 0.1, 0.1]", "")
+    text = text.replace("low = [0.1, 0.1, 0.2, 0.2]", "low = [0.1, 0.1, 0.0]")
+    task.write_text(text.replace("high = [0.5, 0.5, 0.6, 0.6]", "high = [0.5, 0.5, 1.0]"))
+    call("train", task, *FAST, "--out", tmp_path / "run", "--model", "fno")
+    assert "not exact on a periodic grid" in call("evaluate", tmp_path / "run", code=2)
+    task.write_text(task.read_text() + "inexact = true\n")
+    call("evaluate", tmp_path / "run")
+
+
+# --- files larger than memory ---------------------------------------------------------------------
+
+LARGE = """
+name = "large"
+train_range = [0.1, 0.1, 0.1, 0.1]
+[input]
+channels = "u v: velocity"
+dim = 2
+times = [0]
+[output]
+times = [1]
+[group]
+name = "galilean"
+dim = 2
+[data]
+file = "large.npy"
+arrays = ["values"]
+axes = "sample time channel x y"
+allow = ["constant"]
+"""
+TRAIN_LARGE = """
+import resource, sys
+from pacefno.cli import app
+try:
+    app(sys.argv[1:])
+finally:
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rollout", [False, True])
+def test_a_file_larger_than_memory_is_trained_on(rollout: bool, tmp_path: Path) -> None:
+    """4 GB of holes; the program itself and its batches need less than 1 GB."""
+    shape = (256, 256, 2, 90, 90)
+    size = 4 * math.prod(shape)
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with open(tmp_path / "large.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + size)
+    more = "rollout = { first = 1 }\n" if rollout else ""
+    (tmp_path / "task.toml").write_text(more + LARGE)
+    words = ["train", str(tmp_path / "task.toml"), *FAST, "--out", str(tmp_path / "run")]
+    words += ["--set", "loss.error=squared"]  # a relative error of nothing means nothing
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN_LARGE, *words],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    peak = int(done.stderr.split("peak")[1])
+    assert size > 4e9 and peak < 1e9
 
 
 OPERATOR = """

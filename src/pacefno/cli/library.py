@@ -428,7 +428,16 @@ def own_moves(source: FileSource) -> Moves | None:
     from pacefno.train.evaluate import Moves
 
     ood = source.ood
-    return None if ood is None else Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    if ood is None:
+        return None
+    moves = Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    if not moves.are_exact(source.task):
+        raise UsageError(
+            f"ood: such elements of the {source.task.group.name} group are not exact on a periodic "
+            "grid (a rotation tears the field): move by exact ones only, or say inexact = true for "
+            "fields that vanish towards the boundary"
+        )
+    return moves
 
 
 def load_own(run: Path, model: str | None) -> tuple[Trained, Row | None]:

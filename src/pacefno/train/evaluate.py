@@ -262,7 +262,7 @@ BEYOND = 3.0  # velocities out of distribution, in multiples of those in trainin
 class Moves:
     """How far test samples are moved: magnitudes from low to high, one per coordinate.
 
-    Elements that are exact on a periodic grid only: a rotation becomes the nearest quarter turn,
+    Only elements that are exact on a periodic grid, a rotation becomes the nearest quarter turn,
     unless ``inexact``.
     """
 
@@ -275,6 +275,11 @@ class Moves:
         """One element per sample; ``generator`` gives every model the same ones."""
         xi = task.group.sample(self.low, self.high, count, generator)
         return xi if self.inexact else task.group.composable(xi)
+
+    def are_exact(self, task: Task) -> bool:
+        """Whether all such elements are exact on a periodic grid, or need not be."""
+        xi = task.group.sample(self.low, self.high, 8, self.generator(task))
+        return self.inexact or torch.allclose(task.group.composable(xi), xi)
 
     def generator(self, task: Task) -> torch.Generator:
         return generator_for("out of distribution", task.name, self.seed)

@@ -70,8 +70,10 @@ def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing:
     """The error of every model against the size of a shift and of a boost."""
     kinds = list(dict.fromkeys(kind for one in scored for kind in one.sweep))
     figure = new_figure(4.2 * len(kinds), 3.6)
+    first = None  # one scale for all panels: what looks flat is flat
     for i, kind in enumerate(kinds):
-        axis = figure.add_subplot(1, len(kinds), i + 1)
+        axis = figure.add_subplot(1, len(kinds), i + 1, sharey=first)
+        first = first or axis
         for one in scored:
             model = one.row["model"]
             points = one.sweep.get(kind, [])
