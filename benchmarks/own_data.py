@@ -73,8 +73,23 @@ def main() -> None:
     began = time.monotonic()
     write(folder / data, turbulence(options.samples, options.snapshots, seed=1))
     seconds: dict[str, float] = {"solve": round(time.monotonic() - began, 1)}
+    words = ("--channels", "u v: velocity", "--write", "task.toml")
+    _, seconds["inspect"] = pacefno("inspect", data, *words, folder=folder)
     rows: list[dict[str, Any]] = []
-    _, seconds["inspect"] = pacefno("inspect", data, folder=folder)
+    for model in options.models.split(","):
+        run = f"runs/{model}"
+        words = ("--model", model, "--preset", options.preset, "--out", run, "--resume")
+        _, seconds[f"train {model}"] = pacefno("train", "task.toml", *words, folder=folder)
+        text, seconds[f"evaluate {model}"] = pacefno("evaluate", run, folder=folder)
+        row = json.loads(text)
+        more = ("--steps", options.snapshots - 1, "--output", f"{model}.json")
+        more += ("--picture", f"{model}.png", "--film", f"{model}.gif")
+        _, seconds[f"rollout {model}"] = pacefno("rollout", run, "task.toml", *more, folder=folder)
+        row["rollout"] = json.loads((folder / f"{model}.json").read_text())
+        pacefno("predict", run, "task.toml", f"{model}.npz", folder=folder)
+        rows.append(row)
+        print(f"{model}: {row['ood_error_canonical'] / row['id_error'] - 1:+.3%} when moved")
+    _, seconds["report"] = pacefno("report", "runs", "--output", "report", folder=folder)
     if options.output:
         settings = {"samples": options.samples, "snapshots": options.snapshots, "step": STEP}
         settings |= {"preset": options.preset, "points": POINTS, "format": options.format}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pacefno import frames, grid, groups, metrics, pde, registry, testing
     from pacefno.auditing import Audit, audit, wrap
+    from pacefno.data.samples import ArraySource
     from pacefno.fields import Box, Field, FieldType
     from pacefno.grid import FieldError
     from pacefno.groups import (
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from pacefno.operators import FNO, Adapted, GroupFNO, Symmetrised
     from pacefno.pace import PACE, UndeterminedFrameWarning
     from pacefno.task import Task
+    from pacefno.train.defaults import fit
 
     __version__ = version("pacefno")
 
 _MODULES = ("frames", "grid", "groups", "metrics", "pde", "registry", "testing")
 _NAMES = {
     "Adapted": "operators",
+    "ArraySource": "data.samples",
     "Audit": "auditing",
     "Box": "fields",
     "Euclidean": "groups",
@@ -54,6 +57,7 @@ _NAMES = {
     "Trivial": "groups",
     "UndeterminedFrameWarning": "pace",
     "audit": "auditing",
+    "fit": "train.defaults",
     "load": "inference",
     "save": "inference",
     "wrap": "auditing",
@@ -63,6 +67,7 @@ __all__ = [
     "FNO",
     "PACE",
     "Adapted",
+    "ArraySource",
     "Audit",
     "Box",
     "Euclidean",
@@ -81,6 +86,7 @@ __all__ = [
     "UndeterminedFrameWarning",
     "__version__",
     "audit",
+    "fit",
     "frames",
     "grid",
     "groups",

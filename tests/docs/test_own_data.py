@@ -31,3 +31,28 @@ def test_a_file_is_made_inspected_and_opened(
     assert printed == [70, (32, 32), (4, 2, 32, 32)]
     task, source = open_task(Path("task.toml"))
     assert task.group.name == "galilean" and task.input.step == 0.1 and source.notes == []
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_lead_from_the_file_to_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As printed, but at the smallest preset; each command must find what the one before left."""
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    python = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(python[0], str(PAGE), "exec"), {})
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").replace("quick", "smoke").splitlines()
+    commands = [line.split() for line in lines if line and "fields.npy" not in line]
+    seen = [words[1] for words in commands]
+    assert seen == ["inspect", "train", "train", "evaluate", "report", "rollout", "predict"]
+    for words in commands:
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, done.output
+    for name in ("rollout.h5", "rollout.png", "rollout.gif", "predictions.npz"):
+        assert Path(name).stat().st_size > 1000
+    assert "PACE, one-shot" in Path("report/index.html").read_text()
+    names: dict[str, object] = {}
+    exec(compile(python[2], str(PAGE), "exec"), names)
+    assert tuple(names["future"].shape) == (2, 5, 2, 32, 32)  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pacefno.data.samples import Source
     from pacefno.task import Task
     from pacefno.train.config import RunConfig
-    from pacefno.train.evaluate import Trained
+    from pacefno.train.evaluate import Moves, Trained
     from pacefno.train.rows import Row
 
 NAMES = ", ".join(BENCHMARK_NAMES)
@@ -359,7 +359,7 @@ def evaluate_command(
 
         labels = run_labels(run, model)
         if "task_document" in labels:
-            result = _score_own(run, model, data)
+            result = score_own_run(run, model, data)
         else:
             result = _score_benchmark(run, labels, model, data or Path("datasets"), data_seed)
         result, lost = finite(result)
@@ -399,18 +399,15 @@ def _score_benchmark(
     return score_row(run, benchmark, model or labels["model"], source)
 
 
-def _score_own(run: Path, model: str | None, data: Path | None) -> dict[str, Any]:
+def score_own_run(run: Path, model: str | None, data: Path | None) -> dict[str, Any]:
     """The errors of a run on held-out samples of the user's own."""
-    from pacefno.train.evaluate import Moves, machine, score_own
+    from pacefno.train.evaluate import machine, score_own
 
     trained, row = load_own(run, model)
     config, (task, source) = trained.config, open_own(run, trained.config.labels, data)
     check_same_task(config.task, task)
-    moves = None
-    if source.ood is not None:
-        ood = source.ood
-        moves = Moves(ood.low, ood.high, ood.seed, ood.inexact)
-    elif task.group.size:
+    moves = own_moves(source)
+    if moves is None and task.group.size:
         say("the task has no table [ood]: samples are moved by up to half a period, and boosted")
     labels = config.labels
     result: dict[str, Any] = {
@@ -424,6 +421,23 @@ def _score_own(run: Path, model: str | None, data: Path | None) -> dict[str, Any
     result["train_seconds"] = round(trained.train_seconds, 1)
     result["finished"] = trained.finished
     return result | machine(trained.model)
+
+
+def own_moves(source: FileSource) -> Moves | None:
+    """How far the document of a source says that test samples are moved; None if it does not."""
+    from pacefno.train.evaluate import Moves
+
+    ood = source.ood
+    if ood is None:
+        return None
+    moves = Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    if not moves.are_exact(source.task):
+        raise UsageError(
+            f"ood: such elements of the {source.task.group.name} group are not exact on a periodic "
+            "grid (a rotation tears the field): move by exact ones only, or say inexact = true for "
+            "fields that vanish towards the boundary"
+        )
+    return moves
 
 
 def load_own(run: Path, model: str | None) -> tuple[Trained, Row | None]:

@@ -1,20 +1,30 @@
-"""``pacefno rollout``: long predictions with a trained model."""
+"""``pacefno rollout``, and ``pacefno report`` on runs with data of one's own."""
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pacefno.cli import paper
 from pacefno.cli._console import Display, plain_errors, say, split_names, wide_console
-from pacefno.cli.library import RunFolder, check_same_task, load_own
+from pacefno.cli.library import (
+    RunFolder,
+    check_same_task,
+    load_own,
+    open_own,
+    own_moves,
+    score_own_run,
+)
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
     from pacefno.data.own import FileSource
+    from pacefno.paper.report.own import Scored
     from pacefno.task import Task
     from pacefno.train.rollout import Forecast
 
@@ -155,3 +165,79 @@ def _write(made: Forecast, path: Path) -> None:
     else:
         write_fields(path, made.arrays())
     typer.echo(f"{path} written")
+
+
+# --- the report on runs with one's own data -------------------------------------------------------
+
+
+@functools.wraps(paper.report_command)
+def report_command(
+    paths: list[Path] | None = None, output: Path = Path("report"), **options: Any
+) -> None:
+    with plain_errors():
+        runs = own_runs(paths or [])
+    if not runs:
+        paper.report_command(paths=paths, output=output, **options)
+        return
+    with plain_errors():
+        from pacefno.paper.report.own import COLUMNS, table, write_own_report
+
+        tasks = _score_all(runs)
+        page = write_own_report(tasks, output, say)
+        from rich.table import Table
+
+        for task, scored in tasks:
+            shown = Table("model", *COLUMNS.values(), title=task.name, title_justify="left")
+            for line in table([one.row for one in scored]):
+                shown.add_row(*line)
+            wide_console().print(shown)
+        typer.echo(f"{page} written: open it in a browser")
+
+
+report_command.__doc__ = (paper.report_command.__doc__ or "").replace(
+    "Example:",
+    "Of a folder of runs on data of your own: every model scored on the held-out samples, and its "
+    "error against the size of a shift and of a boost.\n\n    Example: pacefno report "
+    "runs/turbulence --output report\n\n    Example:",
+)
+
+
+def own_runs(folders: list[Path]) -> list[Path]:
+    """The finished runs on data of one's own in some folders: these, or those within."""
+    from pacefno.checkpoint import FINAL
+
+    found = []
+    for folder in folders:
+        for path in sorted(folder.rglob(FINAL)) if folder.is_dir() else []:
+            settings = path.parent / "config.json"
+            labels = json.loads(settings.read_text())["labels"] if settings.is_file() else {}
+            if "task_document" in labels:
+                found.append(path.parent)
+    return found
+
+
+def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
+    """Every run scored, by task."""
+    from pacefno.paper.report.own import Scored
+    from pacefno.train.evaluate import default_moves, finite, sweep_own
+
+    tasks: dict[str, tuple[Task, list[Scored]]] = {}
+    with Display("scores") as display:
+        for number, run in enumerate(runs, 1):
+            trained, _ = load_own(run, None)
+            task, source = open_own(run, trained.config.labels, None)
+            row, _ = finite(score_own_run(run, None, None))
+            moves = own_moves(source) or default_moves(task, 1.0)
+            largest = {
+                "shift": _in_words(moves.high[: task.group.spatial], "periods"),
+                "boost": _in_words(moves.high[task.group.spatial :], "in velocity"),
+            }
+            scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
+            tasks.setdefault(task.name, (task, []))[1].append(scored)
+            display(number, len(runs), run.name)
+    return list(tasks.values())
+
+
+def _in_words(sizes: tuple[float, ...], unit: str) -> str:
+    values = dict.fromkeys(f"{size:.3g}" for size in sizes)
+    return f"{', '.join(values)} {unit}"

@@ -161,7 +161,7 @@ STEPS = {"smoke": (8, 8, 8), "quick": (1500, 800, 200), "standard": (10000, 5000
 EPOCHS = {"smoke": 2, "quick": 20, "standard": 50}  # into which the steps are divided
 BATCH = {"smoke": 4, "quick": 16, "standard": 16}
 VALIDATION_SAMPLES = 256  # of many; weights are chosen after every epoch
-NUMBERS_PER_BATCH = 2**21  # of a field; larger samples make smaller batches
+NUMBERS_PER_BATCH = 2**18  # of a field; larger samples make smaller batches
 # What a group FNO assumes of an equation that is not known: half and quarter turns, no mirrors.
 POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4", 3: "p1"}
 PLAIN = "fno"  # the row of an operator of one's own: no frame, not moved

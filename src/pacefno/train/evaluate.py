@@ -253,6 +253,8 @@ def _nmse(key: str, errors: Tensor) -> Row:
 
 EVALUATION_WINDOWS = 8  # of each test trajectory, evenly spaced
 ROLLED_OUT = 50  # snapshots of a test trajectory that are predicted at most
+SWEEP = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the largest shift and boost
+LOOKED_AT = 256  # samples whose frames are looked at after a training
 BEYOND = 3.0  # velocities out of distribution, in multiples of those in training
 
 
@@ -260,7 +262,7 @@ BEYOND = 3.0  # velocities out of distribution, in multiples of those in trainin
 class Moves:
     """How far test samples are moved: magnitudes from low to high, one per coordinate.
 
-    Elements that are exact on a periodic grid only: a rotation becomes the nearest quarter turn,
+    Only elements that are exact on a periodic grid, a rotation becomes the nearest quarter turn,
     unless ``inexact``.
     """
 
@@ -273,6 +275,11 @@ class Moves:
         """One element per sample; ``generator`` gives every model the same ones."""
         xi = task.group.sample(self.low, self.high, count, generator)
         return xi if self.inexact else task.group.composable(xi)
+
+    def are_exact(self, task: Task) -> bool:
+        """Whether all such elements are exact on a periodic grid, or need not be."""
+        xi = task.group.sample(self.low, self.high, 8, self.generator(task))
+        return self.inexact or torch.allclose(task.group.composable(xi), xi)
 
     def generator(self, task: Task) -> torch.Generator:
         return generator_for("out of distribution", task.name, self.seed)
@@ -292,18 +299,22 @@ def default_moves(task: Task, speed: float) -> Moves:
 
 
 def own_batches(
-    task: Task, source: Source, grid: Grid = "id", split: str | None = None
+    task: Task,
+    source: Source,
+    grid: Grid = "id",
+    split: str | None = None,
+    among: int | None = None,
 ) -> Iterator[Batch]:
     """A split of a source, the test one if not said, some samples at a time.
 
-    Pairs, or windows of trajectories.
+    Pairs, or windows of trajectories; with ``among`` of at most so many, evenly chosen.
     """
     if task.rollout is not None:
         whole = _trajectories(source.load(split or "test", grid))
-        yield from windows(whole, task, EVALUATION_WINDOWS)
+        yield from windows(whole, task, EVALUATION_WINDOWS, among)
         return
     samples = source.load(split or "test_id", grid)
-    for rows in in_batches(samples, BATCH):
+    for rows in in_batches(samples, BATCH, among=among):
         few = pairs_of(samples.select(rows))
         yield Batch(few.input, few.target, task.group.identity(len(few)), few.target)
 
@@ -385,13 +396,44 @@ def score_own(
 
 
 @torch.no_grad()
+def sweep_own(
+    model: PACE, task: Task, source: Source, moves: Moves | None = None, among: int = BATCH
+) -> dict[str, list[tuple[float, float]]]:
+    """The error in the canonical frame against the size of a shift and of a boost, each alone.
+
+    Sizes are those of every coordinate of that kind, up to the largest of ``moves``; the share of
+    it and the mean error, over a few test samples.
+    """
+    weight, found = real_weight(model, torch.empty(0)), dict[str, list[tuple[float, float]]]()
+    batches = list(own_batches(task, source, among=among))
+    moves = default_moves(task, float(batches[0].input.std())) if moves is None else moves
+    parts = {"shift": slice(0, task.group.spatial), "boost": slice(task.group.spatial, None)}
+    for name, part in parts.items():
+        mask = torch.zeros(task.group.size, dtype=torch.float64)
+        mask[part] = 1
+        for share in SWEEP if bool(mask.any()) else ():
+            errors, generator = [], moves.generator(task)
+            for batch in batches:
+                x, y = batch.input.to(weight), batch.target.to(weight)
+                far = share * torch.tensor(moves.high, dtype=torch.float64) * mask
+                xi = task.group.sample(far.tolist(), far.tolist(), len(x), generator)
+                xi = xi if moves.inexact else task.group.composable(xi)
+                moved = task.group.act(Field(x, task.input, batch.box), xi)
+                made = _quietly(model, moved.values, "one-shot", moved.box).values
+                back = task.group.inverse(Field(made, task.output, moved.box), xi).values
+                errors.append(relative_l2(back, y, per_channel=task.per_channel))
+            found.setdefault(name, []).append((share, float(torch.cat(errors).double().mean())))
+    return found
+
+
+@torch.no_grad()
 def undetermined(model: PACE, task: Task, source: Source, split: str) -> dict[str, float]:
     """The share of samples that do not determine a coordinate of their frame, where there are any.
 
     PACE does not follow such a sample along that coordinate.
     """
     found = []
-    for batch in own_batches(task, source, split=split):
+    for batch in own_batches(task, source, split=split, among=LOOKED_AT):
         x = batch.input.to(real_weight(model, batch.input))
         found.append(model.frame_of(x, batch.box).quality.cpu() <= 0)
     shares = torch.cat(found).double().mean(dim=0).tolist()

@@ -47,6 +47,8 @@ VALIDATION_WINDOWS = 8  # of each trajectory, evenly spaced
 ROLLOUT_BATCH = 64  # trajectories that are predicted at once
 STATISTICS_SAMPLES = 512  # of those in a file, evenly chosen, that tell mean and deviation
 STATISTICS_SNAPSHOTS = 16  # of each of these, where they are trajectories
+STATISTICS_NUMBERS = 2**27  # read for it, where samples are large
+LEAST_STATISTICS = 16  # samples, however large
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
 
@@ -231,7 +233,8 @@ class PairData(TrainingData):
 
     def _some(self) -> Iterator[Tensor]:
         """Training samples for statistics, target after input ``(C + C', *grid)``, one by one."""
-        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+        first = pairs_of(self.train.select(slice(0, 1)))
+        for row in few_samples(self.samples, first.input.numel() + first.target.numel()):
             few = pairs_of(self.train.select(row))
             yield torch.cat([few.input[0], few.target[0]])
 
@@ -269,6 +272,7 @@ class PairData(TrainingData):
     def _still(x: Tensor, y: Tensor, xi: Tensor) -> Batch:
         return Batch(x, y, torch.zeros_like(xi), unmoved=y)
 
+    @torch.no_grad()
     def validate(self, model: nn.Module, device: torch.device) -> float:
         """Mean relative error on the validation samples as they are, on the full training grid."""
         errors = []
@@ -387,7 +391,8 @@ class WindowData(TrainingData):
     def _snapshots(self) -> Iterator[Tensor]:
         """Training snapshots ``(C, *grid)`` for statistics, one read at a time."""
         starts = evenly(self.train.snapshots, STATISTICS_SNAPSHOTS).tolist()
-        for row in torch.split(evenly(self.samples, STATISTICS_SAMPLES), 1):
+        numbers = len(starts) * self.train.cut(slice(0, 1), 0, 1).values.numel()
+        for row in few_samples(self.samples, numbers):
             for start in starts:
                 yield self.train.cut(row, start, 1).values[0]
 
@@ -445,6 +450,12 @@ class WindowData(TrainingData):
             box = None if few.box is None else few.box.to(device)
             errors.append(relative_l2(found(x, box=box), y, per_channel=task.per_channel))
         return float(torch.cat(errors).double().mean())
+
+
+def few_samples(count: int, numbers: int) -> Iterator[Tensor]:
+    """Rows of samples of so many numbers that are read for statistics, one by one."""
+    most = min(STATISTICS_SAMPLES, max(LEAST_STATISTICS, STATISTICS_NUMBERS // numbers))
+    return iter(torch.split(evenly(count, most), 1))
 
 
 def on_device(batch: Batch, place: Place) -> Batch:

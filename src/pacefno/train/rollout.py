@@ -97,7 +97,7 @@ def read_start(
         return Start(few.input, few.target)
     found = source.trajectories(split or "test")
     if split is None:
-        found = replace(found, trajectories=tuple(range(source.parts[0].samples)))
+        found = replace(found, trajectories=tuple(range(found.stack.samples)))
     count = min(found.snapshots, 1 + (history - 1 + snapshots) * apart)
     read: Trajectories = found.cut(evenly(len(found), samples), 0, count)
     values = read.values.reshape(len(read), count, read.channels, *read.grid)[:, ::apart]
