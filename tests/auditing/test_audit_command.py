@@ -51,6 +51,8 @@ class Sized(torch.nn.Module):
         return x
 class Holder:
     inner = net
+def made():
+    return net
 number = 3
 """
 
@@ -78,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- models by name -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["net", "Smoothing", "smooth", "Holder.inner"])
+@pytest.mark.parametrize("name", ["net", "Smoothing", "smooth", "made", "Holder.inner"])
 def test_a_module_a_class_and_a_function_of_ones_own_are_audited(home: Path, name: str) -> None:
     out = call("audit", f"mymodels:{name}", "task.toml", "--samples", 3)
     assert "It follows shifts by whole cells and shifts by fractions of a cell exactly." in out

@@ -112,7 +112,7 @@ def test_a_model_that_mirrors_do_not_keep_is_told_apart_and_averaging_mends_it()
     assert len(mirrored) == 7
     assert mirrored["(x, y) -> (x, -y)"].equivariance < 1e-5  # it pulls along x alone
     assert mirrored["(x, y) -> (-x, y)"].equivariance > 0.1
-    assert "It fails for mirrors and quarter turns, 6 of 7 of them" in found.verdict
+    assert "It fails for mirrors and turns, 6 of 7 of them" in found.verdict
     averages = [row.averaged for row in (found.rest, *mirrored.values())]
     assert averages == pytest.approx([averages[0]] * 8, rel=1e-3)
     one = Symmetrised(Adapted(one_sided), "p4m", "p: scalar").eval()(field)
@@ -124,7 +124,7 @@ def test_a_model_that_mirrors_keep_is_said_to_follow_them() -> None:
     task = flow_task()
     found = pacefno.audit(equivariant, task, *samples(task), point_group="p4m")
     assert levels(found)[POINT] == "exact"
-    assert "mirrors and quarter turns exactly" in found.verdict
+    assert "mirrors and turns exactly" in found.verdict
     assert "Averaging" not in found.verdict
 
 

@@ -28,7 +28,7 @@ WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT = FAMILIES = (
     "boost",
     "turn",
     "all together",
-    "mirror or quarter turn",
+    "mirror or turn",
 )
 
 Move = Callable[[Field], Field]

@@ -29,7 +29,7 @@ USELESS = 0.95  # at rest; predicting 0 has an error of 1
 # Equivariance errors below these are rounding, in a network of any depth.
 ROUNDING = {"float64": 1e-9, "float32": 1e-4}
 COARSE = 2e-2  # the same for any other precision
-AT_EDGES = 4.0  # times as much of the equivariance error there as of the field: it comes from them
+AT_EDGES = 3.0  # times as much of the equivariance error there as of the field: it comes from them
 STRIDES = (2, 3, 4, 8, 16)
 LEVELS = ("exact", "keeps", "loses", "fails")  # from good to bad
 PHRASES = {
@@ -38,7 +38,7 @@ PHRASES = {
     BOOST: "boosts{along}",
     TURN: "turns",
     TOGETHER: "all motions together",
-    POINT: "mirrors and quarter turns",
+    POINT: "mirrors and turns",
 }
 
 
