@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
+import sys
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -82,7 +84,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["net", "Smoothing", "smooth", "made", "Holder.inner"])
 def test_a_module_a_class_and_a_function_of_ones_own_are_audited(home: Path, name: str) -> None:
-    out = call("audit", f"mymodels:{name}", "task.toml", "--samples", 3)
+    out = call("audit", f"mymodels:{name}", "task.toml", "--samples", 2)
     assert "It follows shifts by whole cells and shifts by fractions of a cell exactly." in out
     assert "It fails for boosts" in out and "PACE restores" in out
 
@@ -317,3 +319,17 @@ def test_wrap_is_pace_with_the_slice_of_the_task_around_a_function_too() -> None
     assert model.group is task.group and model.input == task.input
     pacefno.testing.assert_equivariant(model, task.group, field, tolerance=1e-4)
     assert torch.allclose(model.operator(field), smooth(field, mode="constant"))
+
+
+def test_help_is_there_before_torch_is() -> None:
+    script = (
+        "import sys; from pacefno.cli import app; app(['audit', '--help'], standalone_mode=False)"
+    )
+    script += "; assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = " ".join(done.stdout.split())
+    for word in ("--max-error", "worst relative error", "--write-inputs", "--point-group"):
+        assert word in said
