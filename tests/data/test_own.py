@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import subprocess
@@ -113,9 +114,10 @@ def test_the_output_may_have_fewer_channels_and_snapshots_further_apart(tmp_path
 
 
 def test_windows_are_spread_over_the_trajectory(tmp_path: Path) -> None:
-    assert opened(tmp_path, data={"windows": 2}).starts == (0, SNAPSHOTS - 2)
-    assert opened(tmp_path, data={"windows": 1}).starts == (0,)
-    assert opened(tmp_path, data={"windows": 99}).starts == tuple(range(SNAPSHOTS - 1))
+    for windows, starts in ((2, (0, SNAPSHOTS - 2)), (1, (0,)), (99, tuple(range(SNAPSHOTS - 1)))):
+        pairs = opened(tmp_path, data={"windows": windows}).load("train")
+        assert tuple(pairs.origin(row)[1] for row in range(len(starts))) == starts
+        assert len(pairs) == 8 * len(starts)
 
 
 def test_trajectories_come_whole_with_their_box(tmp_path: Path) -> None:
@@ -146,6 +148,40 @@ def test_batches_run_through_all_samples(tmp_path: Path) -> None:
     assert pairs.nbytes == whole.input.nbytes + whole.target.nbytes
     with pytest.raises(UsageError, match="no rows were selected"):
         pairs.select(slice(0, 0))
+
+
+def test_no_snapshot_is_read_twice_and_none_without_need(tmp_path: Path) -> None:
+    source = opened(tmp_path, "npy", input={"step": 1.0})
+    stack = source.load("train").parts[0]
+    asked: list[Any] = []
+    real = stack.arrays[0].fetch
+    spy = dataclasses.replace(stack.arrays[0], fetch=lambda i: (asked.append(i), real(i))[1])
+    stack.arrays[0] = spy
+    pairs = source.load("train")
+    per = SNAPSHOTS - 1
+    whole = pairs.select(slice(0, per))  # all windows of one trajectory
+    assert len(asked) == 1 and asked[0][:2] == (pairs.origin(0)[0], slice(0, SNAPSHOTS, 1))
+    far = stack.windows([(0, [0, 4])])
+    assert [index[1] for index in asked[1:]] == [slice(0, 5, 4)]
+    assert np.array_equal(far[0], VALUES[0, [0, 4]])
+    mixed = pairs.select(torch.tensor([per - 1, 2 * per, 0]))
+    assert torch.equal(mixed.input[[0, 2]], whole.input[[per - 1, 0]])
+    assert torch.equal(mixed.target[[0, 2]], whole.target[[per - 1, 0]])
+
+
+def test_snapshots_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
+    long = np.random.default_rng(0).normal(size=(3, 60, 1, 8))
+    np.save(tmp_path / "a.npy", long)
+    data = {"file": "a.npy", "arrays": ["values"], "axes": "sample time channel x"}
+    input = {"channels": "u: scalar", "dim": 1, "lengths": 1.0, "times": [0, 1]}
+    group = {"name": "translation", "dim": 1}
+    ood = {"low": [0.0], "high": [0.5]}
+    entries = document(data, input=input, output={"times": [40]}, group=group, ood=ood)
+    pairs = open_document(entries, tmp_path)[1].load("train")
+    trajectory, start = pairs.origin(7)
+    found = pairs.select(slice(7, 8))
+    assert np.array_equal(found.input[0], long[trajectory, start : start + 2, 0])
+    assert np.array_equal(found.target[0], long[trajectory, start + 40])
 
 
 # --- splits ---------------------------------------------------------------------------------------
@@ -186,6 +222,30 @@ def test_a_split_depends_on_its_seed_alone(tmp_path: Path) -> None:
     )
     assert opened(tmp_path).rows != opened(tmp_path, data={"seed": 1}).rows
     assert {n for part in opened(tmp_path, data={"samples": 4}).rows for n in part} == set(range(4))
+
+
+def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:
+    """As neuraloperator and The Well keep them; the test samples may be finer."""
+    np.savez(tmp_path / "train.npz", u=VALUES[:6, :, :, ::2, ::2])
+    np.savez(tmp_path / "test.npz", u=VALUES[6:9])
+    data = {"file": "train.npz", "test_file": "test.npz", "arrays": ["u"]}
+    data |= {"axes": "sample time channel x y"}
+    source = open_document(document(data), tmp_path)[1]
+    assert [len(rows) for rows in source.rows] == [5, 1, 3]
+    assert source.load("train").grid == (8, 6) and source.load("test_id").grid == GRID
+    pairs = source.load("test_id")
+    trajectory, start = pairs.origin(5)
+    assert np.array_equal(pairs.select(slice(5, 6)).input[0], VALUES[6 + trajectory, start])
+    assert source.load("test_ood").select(slice(0, 2)).input.shape == (2, 2, *GRID)
+    np.savez(tmp_path / "validation.npz", u=VALUES[9:])
+    source = open_document(document({**data, "validation_file": "validation.npz"}), tmp_path)[1]
+    assert [len(rows) for rows in source.rows] == [6, 1, 3]
+    for change in ({"test_file": "./train.npz"}, {"validation_file": "test.npz"}):
+        with pytest.raises(UsageError, match="name one file twice"):
+            open_document(document({**data, **change}), tmp_path)
+    np.savez(tmp_path / "test.npz", u=VALUES[6:9, :1])
+    with pytest.raises(DatasetError, match=r"test\.npz: has 1 snapshots"):
+        open_document(document(data), tmp_path)
 
 
 # --- moved samples --------------------------------------------------------------------------------

@@ -47,9 +47,10 @@ WORDS = {  # what others call the axes
     "z": "z lev level",
 }
 ROLE_OF = {word: role for role, words in WORDS.items() for word in words.split()}
-COORDINATES = ("{}", "{}-coordinate", "{}_coordinate", "grid/{}", "dimensions/{}")
+COORDINATES = ("{}", "{}-coordinate", "{}_coordinate")
 MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far below
 MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
+CHUNK_CACHE_BYTES = 2**25  # of an HDF5 array that is stored in chunks
 MAX_DEPTH = 4  # of groups within groups that are looked into
 UNREADABLE = (
     OSError, ValueError, RuntimeError, EOFError, MemoryError, KeyError, OverflowError,
@@ -74,6 +75,14 @@ class StoredArray:
     def nbytes(self) -> int:
         """Bytes of all values."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def lists_points(self) -> bool:
+        """Whether it lists points of an axis: one row, or one per sample, that only increases."""
+        small = len(self.shape) in (1, 2) and math.prod(self.shape) <= MAX_COORDINATES
+        if not small or 0 in self.shape or self.dtype.kind not in "fiu":
+            return False
+        return len(self.shape) == 1 or bool((np.diff(self.values()) > 0).all())
 
     def check(self, kinds: str = "fiu") -> StoredArray:
         """Refuse what is not made of real numbers, or declares far more than the file holds."""
@@ -114,19 +123,19 @@ class Contents:
     def coordinate(self, axis: str) -> Array | None:
         """The points of an axis (x, y, z, time) in float64; None where the file has none.
 
-        Times may stand once per sample if all samples have the same.
+        They may stand once per sample if all samples have the same.
         """
-        for word in WORDS[axis].split():
-            for pattern in COORDINATES:
-                found = self.arrays.get(pattern.format(word))
-                if found is None or found.dtype.kind not in "fiu" or 0 in found.shape:
-                    continue
-                if len(found.shape) == 1 and found.shape[0] <= MAX_COORDINATES:
-                    return found.values().astype(np.float64)
-                if len(found.shape) == 2 and axis == TIME and found.nbytes <= MAX_COORDINATES:
-                    rows = found.values().astype(np.float64)
-                    if np.allclose(np.diff(rows), np.diff(rows[:1]), rtol=1e-4):
-                        return np.asarray(rows[0])
+        names = [end.format(word) for word in WORDS[axis].split() for end in COORDINATES]
+        for array in self.arrays.values():
+            if array.name.rpartition("/")[2] not in names or not array.lists_points:
+                continue
+            points = array.values().astype(np.float64)
+            rows = points.reshape(-1, points.shape[-1])
+            if np.abs(np.diff(rows) - np.diff(rows[:1])).max(initial=0) > 1e-3 * np.ptp(rows[0]):
+                reason = f"{array.name!r} differs from sample to sample"
+                todo = "bring all to one box and one time step, or leave the coordinates out"
+                raise DatasetError(self.path, f"{reason}: {todo}")
+            return np.asarray(rows[0])
         return None
 
 
@@ -226,11 +235,12 @@ def _npy_header(path: Path, name: str, stream: Any, size: int) -> tuple[Any, boo
 
 
 def _mapped(path: Path, header: tuple[Any, bool, Any, int], offset: int = 0) -> Array:
+    """An array in its file. Mapped anew for every read: a map keeps in memory what was touched."""
     shape, fortran, dtype, start = header
     if 0 in shape:
         return np.empty(shape, dtype)
     order: Any = "F" if fortran else "C"
-    return np.memmap(path, dtype, "r", offset + start, shape, order)
+    return np.memmap(str(path), dtype, "r", offset + start, shape, order)
 
 
 @register("format", "npy")
@@ -275,12 +285,14 @@ class Npz(FileFormat):
     ) -> StoredArray:
         with file.open(member) as stream:
             header = _npy_header(path, name, stream, member.file_size)
+        plain = member.compress_type == zipfile.ZIP_STORED
+        start = _place_of(path, member) if plain else 0
         whole: list[Array] = []  # a compressed array, once it was read
 
         def fetch(index: Index) -> Any:
-            if not whole and member.compress_type == zipfile.ZIP_STORED:
-                whole.append(_mapped(path, header, _place_of(path, member)))
-            elif not whole:
+            if plain:
+                return _mapped(path, header, start)[index]
+            if not whole:
                 with np.load(path, allow_pickle=False) as opened:
                     whole.append(opened[name])
             return whole[0][index]
@@ -391,7 +403,8 @@ class Hdf5(FileFormat):
         return head.startswith(b"\x89HDF\r\n\x1a\n")
 
     def open(self, path: Path) -> Contents:
-        file = h5py.File(path, "r", locking=False)  # some network folders cannot lock
+        # Some network folders cannot lock; windows that overlap read the same chunks again.
+        file = h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
         names = list(file)
         if names and all(name.isdigit() for name in names):
             return _one_group_per_sample(path, file, sorted(names))

@@ -42,12 +42,14 @@ from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field, FieldType, parse_channels
 from pacefno.files import write_text
 from pacefno.frames import default_slice
+from pacefno.grid import to_spectrum, wavenumbers
 from pacefno.groups import Group
 from pacefno.registry import build, lookup
 
 MOST_CHANNELS = 6  # an axis with more is not taken for the channels
 FEWEST_POINTS = 8  # an axis with fewer is not taken for space
 CENTRED, ANYWHERE = 0.02, 0.15  # spread of positions in periods
+SOLENOIDAL = 1e-2  # squared divergence over that with the axes exchanged
 PAIRS = (("input", "target"), ("inputs", "targets"), ("x", "y"), ("a", "u"))
 SAYS_NOTHING = ("tensor", "data", "values", "array", "fields", "input", "target", "x", "y", "a")
 LAYOUTS = {  # by the number of axes, in the order in which they are tried
@@ -142,9 +144,12 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     """Look into a file; what cannot even be guessed is an error that says which option to give."""
     say = answers or Answers()
     contents = open_file(path, say.format)
+    recipe = json.loads(contents.attributes.get("recipe", "{}"))  # of a dataset of ours
+    if recipe.get("recipe") == "pairs":
+        return _generated(contents, recipe)
     inputs, targets, left_out = _choose(contents, say)
     axes = {
-        name: _axes(contents, contents.array(name), say, paired=bool(targets))
+        name: _axes(contents, contents.array(name), say, bool(targets), len(inputs))
         for name in (*inputs, *targets)
     }
     dim = sum(axis in AXES for axis in parse_axes(axes[inputs[0]].value))
@@ -181,6 +186,27 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     return findings
 
 
+def _generated(contents: Contents, recipe: Mapping[str, Any]) -> Findings:
+    """A file of a dataset that was generated here: it says everything itself."""
+    type = FieldType.from_document(recipe["input"])
+    roles = Fact(" ".join((SAMPLE, CHANNEL, *AXES[: type.dim])), "file", "made by pacefno")
+    axes = {"input": roles, "target": roles}
+    settings = _settings(["input"], ["target"], axes, Answers())
+    parts = tuple(Stack(contents, [name], settings, type.dim) for name in axes)
+    group: Group = build({"part": "group", **recipe["group"]})
+    seen = tuple(look(stack) for stack in parts)
+    tables = {key: recipe[key] for key in ("input", "output", "group", "slice")}
+    ood = {"low": recipe["ood_low"], "high": recipe["ood_high"]}
+    document = {
+        table: {key: Fact(value, "file") for key, value in entries.items()}
+        for table, entries in (tables | {"ood": ood}).items()
+    }
+    document = {"": {}, **document, "data": _data(settings, axes, contents)}
+    findings = Findings(contents, axes, parts, seen, type, group, document)
+    findings.fault = _fault(findings, settings, document["input"]["lengths"])
+    return findings
+
+
 def _choose(contents: Contents, say: Answers) -> tuple[list[str], list[str], list[str]]:
     """The arrays of inputs and targets (none for trajectories), and words on those left out."""
     if say.arrays:
@@ -188,7 +214,7 @@ def _choose(contents: Contents, say: Answers) -> tuple[list[str], list[str], lis
     usable = [
         array
         for array in contents.arrays.values()
-        if len(array.shape) >= 2 and max(array.shape) >= FEWEST_POINTS and not _is_axis(array)
+        if len(array.shape) >= 2 and max(array.shape) >= FEWEST_POINTS and not array.lists_points
     ]
     if not usable:
         held = ", ".join(f"{a.name} {a.shape}" for a in contents.arrays.values()) or "nothing"
@@ -221,13 +247,8 @@ def _choose(contents: Contents, say: Answers) -> tuple[list[str], list[str], lis
     return chosen, [], left
 
 
-def _is_axis(array: StoredArray) -> bool:
-    """Whether an array lists points or times; once per sample has two axes."""
-    name = array.name.rpartition("/")[2].lower()
-    return len(array.shape) < 2 or (len(array.shape) == 2 and name in ("t", "time", "dx", "dt"))
-
-
-def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool) -> Fact:
+def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, count: int) -> Fact:
+    """The roles of the axes of one of ``count`` arrays, and how they are known."""
     array.check()
     if say.axes:
         roles = parse_axes(say.axes)
@@ -238,8 +259,12 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool)
         return Fact(" ".join(array.axes), "file", contents.layout)
     axes = [*AXES, *([] if paired else [TIME])]
     known = {axis: len(x) for axis in axes if (x := contents.coordinate(axis)) is not None}
+    # One of several arrays, or one with the name of a scalar, has rather times than channels.
+    word = _short(array.name).lower()
+    scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
+    layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
     for alike in (True, False):
-        for text in LAYOUTS.get(len(array.shape), ()):
+        for text in layouts:
             if _fits(text, array.shape, known, alike=alike) and not (paired and TIME in text):
                 space = [known[axis] for axis in AXES if axis in known]
                 if known and set(known) >= set(text.split()) - {SAMPLE, CHANNEL}:
@@ -249,8 +274,9 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, *, paired: bool)
                 return Fact(text, "guessed", f"from the sizes {array.shape}; if rows are y, swap")
     raise DatasetError(
         contents.path,
-        f"nobody can tell the axes of {array.name!r} {array.shape}: say which is which, "
-        '--axes "sample time x y channel"',
+        f"nobody can tell the axes of {array.name!r} {array.shape}"
+        + (f" by coordinates of {known} points" if known else "")
+        + ': say which is which, --axes "sample time x y channel"',
     )
 
 
@@ -461,10 +487,16 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
     """Why the file cannot be used as it is; empty if it can."""
     stack = findings.parts[0]
     try:
-        if lengths.value != BLANK:
-            check_box(findings.contents, stack, lengths.value, settings.allow)
         for part, seen in zip(findings.parts, findings.seen, strict=True):
             check_values(part, seen, settings.allow)
+        known = [math.nan] * stack.dim if lengths.value == BLANK else lengths.value
+        check_box(findings.contents, stack, known, settings.allow)
+        if len(order := _swapped(findings)) > 0:
+            raise DatasetError(
+                stack.path,
+                "its velocity has far less divergence if the first of its axes of space is y: say "
+                f'--axes "{order}", or the axes as they are if it is not',
+            )
         if stack.samples < 3:
             raise DatasetError(
                 stack.path,
@@ -480,6 +512,21 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
     except DatasetError as error:
         return error.reason
     return ""
+
+
+def _swapped(findings: Findings) -> str:
+    """The axes with x and y exchanged, if they were guessed and a velocity says so; or nothing."""
+    fact, type, seen = next(iter(findings.axes.values())), findings.type, findings.seen[0]
+    moving = [q for q in type.quantities if q.kind == "velocity"]
+    if type.dim != 2 or fact.source != "guessed" or not moving:
+        return ""
+    spectrum = to_spectrum(seen.values[:, type.place(moving[0])].double(), 2)
+    k, m = wavenumbers(tuple(seen.values.shape[2:])) / torch.tensor(type.lengths)[:, None, None]
+    u, v = spectrum[:, 0], spectrum[:, 1]
+    as_read, other = ((a * u + b * v).abs().square().sum() for a, b in ((k, m), (m, k)))
+    swap = {"x": "y", "y": "x"}
+    text = " ".join(swap.get(role, role) for role in fact.value.split())
+    return text if bool(other < SOLENOIDAL * as_read) else ""
 
 
 # --- telling --------------------------------------------------------------------------------------
@@ -542,7 +589,7 @@ def _positions(findings: Findings) -> Iterable[str]:
     if any(any(seen.bad) for seen in findings.seen) or len(findings.seen[0].samples) < 3:
         return
     group, values = findings.group, findings.seen[0].values.double()
-    xi, quality = default_slice(group).read(Field(values, findings.type.at([0.0])))
+    xi, quality = default_slice(group).read(Field(values, findings.type))
     for i, name in enumerate(group.coordinates):
         if float(quality[:, i].median()) == 0:
             yield f"{name}: these fields do not determine it"

@@ -63,7 +63,9 @@ class DataSettings(Settings):
     task's input and output say. ``inputs`` and ``targets`` hold pairs instead.
     """
 
-    file: str  # beside the document
+    file: str  # as seen from the document
+    validation_file: str = ""  # where the samples of validation and test lie in files of their own
+    test_file: str = ""
     format: str = ""  # by the ending of the file, if not said
     arrays: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
@@ -83,6 +85,10 @@ class DataSettings(Settings):
     def _fits(self) -> DataSettings:
         if bool(self.arrays) == bool(self.inputs) or bool(self.inputs) != bool(self.targets):
             raise UsageError("name either arrays (trajectories), or inputs and targets (pairs)")
+        if self.file in (self.validation_file, self.test_file):
+            raise UsageError(
+                "name another file than data.file, or none: splits never share samples"
+            )
         if min(self.split) < 0 or not math.isclose(sum(self.split), 1, abs_tol=1e-6):
             raise UsageError(
                 f"split: expected shares of train, validation and test with sum 1, got {self.split}"
@@ -250,6 +256,20 @@ class Stack:
             )
         return values
 
+    def windows(self, wanted: Sequence[tuple[int, Sequence[int]]]) -> Array:
+        """Snapshots ``(N, S, C, *grid)`` by sample and numbers; nothing is read twice."""
+        by_sample: dict[int, list[int]] = {}
+        for place, (sample, _) in enumerate(wanted):
+            by_sample.setdefault(sample, []).append(place)
+        found: list[Array] = [np.empty(0)] * len(wanted)
+        for sample in sorted(by_sample):  # in the order of the file
+            places = by_sample[sample]
+            numbers = sorted({number for place in places for number in wanted[place][1]})
+            block = self.read(sample, numbers)
+            for place in places:
+                found[place] = block[np.searchsorted(numbers, wanted[place][1])]
+        return np.stack(found)
+
     def _part(
         self, array: StoredArray, roles: tuple[str, ...], sample: int, numbers: Sequence[int]
     ) -> Array:
@@ -257,6 +277,8 @@ class Stack:
         first, last = min(numbers), max(numbers)
         steps = {b - a for a, b in pairwise(numbers)}
         even = len(steps) <= 1 and min(steps, default=1) > 0
+        if not even and last - first > 2 * len(numbers):  # far apart: not all that lies between
+            return np.concatenate([self._part(array, roles, sample, [n]) for n in numbers])
         stride = min(steps, default=1) if even else 1
         pick: dict[str, int | slice] = {
             SAMPLE: sample,
@@ -334,19 +356,18 @@ class FilePairs(Lazy[Pairs]):
     def read(self, rows: Sequence[int]) -> Pairs:
         if not rows:
             raise FieldError("pairs: no rows were selected: expected at least one")
-        inputs: list[Array] = [np.empty(0)] * len(rows)
-        targets = list(inputs)
-        for place in sorted(range(len(rows)), key=lambda place: rows[place]):  # as the file lies
-            sample, start = self.origin(rows[place])
-            times = [[start + offset for offset in part] for part in self.offsets]
-            if self.parts[0] is self.parts[1]:
-                both = self.parts[0].read(sample, times[0] + times[1])
-                inputs[place], later = both[: len(times[0])], both[len(times[0]) :]
-            else:
-                inputs[place] = self.parts[0].read(sample, times[0])
-                later = self.parts[1].read(sample, times[1])
-            targets[place] = later[:, list(self.chosen)]
-        fields = [torch.from_numpy(np.stack(part)).flatten(1, 2) for part in (inputs, targets)]
+        origins = [self.origin(row) for row in rows]
+        inputs, targets = (
+            [(sample, [start + offset for offset in part]) for sample, start in origins]
+            for part in self.offsets
+        )
+        if self.parts[0] is self.parts[1]:  # one look at each trajectory serves both
+            both = [(sample, [*a, *b]) for (sample, a), (_, b) in zip(inputs, targets, strict=True)]
+            values = self.parts[0].windows(both)
+            first, second = values[:, : len(self.offsets[0])], values[:, len(self.offsets[0]) :]
+        else:
+            first, second = self.parts[0].windows(inputs), self.parts[1].windows(targets)
+        fields = [torch.from_numpy(v).flatten(1, 2) for v in (first, second[:, :, self.chosen])]
         xi = None if self.xi is None else self.xi[list(rows)]
         if xi is not None:
             types = (self.task.input, self.task.output)
@@ -354,8 +375,7 @@ class FilePairs(Lazy[Pairs]):
                 self.task.group.act(Field(values.double(), type), xi).values.to(values.dtype)
                 for values, type in zip(fields, types, strict=True)
             ]
-        first, second = (coarsen(values, self.stride) for values in fields)
-        return Pairs(first, second, xi)
+        return Pairs(coarsen(fields[0], self.stride), coarsen(fields[1], self.stride), xi)
 
 
 @final
@@ -406,106 +426,26 @@ SHARES = {"train": 0, "validation": 1, "test": 2, "test_id": 2, "test_ood": 2}
 
 
 @final
-class FileSource:
-    """The samples of somebody's own file; see :func:`open_task`.
+class OneFile:
+    """A file of a source: its arrays, checked against the task, and the windows in them."""
 
-    ``notes`` are words for the user on what was converted on the way.
-    """
-
-    def __init__(
-        self, task: Task, settings: DataSettings, folder: Path, ood: OodSettings | None = None
-    ) -> None:
-        self.task, self.settings, self.ood = task, settings, ood
-        self.path = folder / settings.file
-        self.contents = open_file(self.path, settings.format)
+    def __init__(self, task: Task, settings: DataSettings, path: Path) -> None:
+        self.task, self.settings, self.path = task, settings, path
+        self.contents = open_file(path, settings.format)
         names = (settings.arrays or settings.inputs, settings.arrays or settings.targets)
         stacks = [Stack(self.contents, part, settings, task.dim) for part in names]
         self.parts = (stacks[0], stacks[0] if settings.arrays else stacks[1])
-        self.notes = handled(self.parts)
         self._check_channels()
         self._check_times()
-        self._check_samples()
-        check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
         for stack in dict.fromkeys(self.parts):
             check_values(stack, look(stack), settings.allow)
+        check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits there are."""
-        if self.task.rollout:
-            return ("train", "validation", "test")
-        return ("train", "validation", "test_id", *["test_ood"] * (self.ood is not None))
-
-    @cached_property
-    def rows(self) -> tuple[tuple[int, ...], ...]:
-        """The trajectories of the training, validation and test split; each is in one of them."""
-        count = self._count
-        order = torch.randperm(count, generator=generator_for("split", self.settings.seed)).tolist()
-        shares = self.settings.split
-        test, validation = (max(1, round(count * share)) for share in (shares[2], shares[1]))
-        train = count - test - validation
-        return (
-            tuple(order[:train]),
-            tuple(order[train : train + validation]),
-            tuple(order[train + validation :]),
-        )
-
-    @property
-    def _count(self) -> int:
+    def samples(self) -> int:
+        """How many samples of the file are used."""
         there = self.parts[0].samples
         return there if self.settings.samples is None else min(there, self.settings.samples)
-
-    def load(self, split: str, grid: Grid = "id") -> FilePairs | FileTrajectories:
-        """A split, on the training grid (every ``coarsening``-th point) or on that of the file."""
-        tests = ("test",) if self.task.rollout else ("test_id", "test_ood")
-        if split not in ("train", "validation", *tests):
-            raise UsageError(unknown("split", split, self.splits))
-        if self.task.rollout:
-            return self.trajectories(split, grid)
-        pairs = FilePairs(
-            self.task, self.parts, self.rows[SHARES[split]], self.starts, self.offsets,
-            self._chosen, self._stride(grid),
-        )  # fmt: skip
-        return replace(pairs, xi=self._elements(len(pairs))) if split == "test_ood" else pairs
-
-    def trajectories(self, split: str, grid: Grid = "id") -> FileTrajectories:
-        """Whole trajectories of ``train``, ``validation`` or ``test``, where the file has them."""
-        if split not in SHARES:
-            raise UsageError(unknown("split", split, ("train", "validation", "test")))
-        if not self.settings.arrays or not self.parts[0].timed:
-            raise UsageError(f"{self.path} holds no trajectories: expected arrays over time")
-        numbers = tuple(range(0, self.parts[0].snapshots, self.settings.time_stride))
-        rows = self.rows[SHARES[split]]
-        return FileTrajectories(self.task, self.parts[0], rows, numbers, self._stride(grid))
-
-    def _stride(self, grid: Grid) -> int:
-        if grid not in ("id", "ood"):
-            raise UsageError(unknown("grid", grid, ("id", "ood")))
-        return self.settings.coarsening if grid == "id" else 1
-
-    def _elements(self, count: int) -> Tensor:
-        """One element for each test sample, always the same; what is not exact is refused."""
-        if self.ood is None:
-            todo = "say in [ood] how far to move them, low and high for each coordinate"
-            raise UsageError(f"test_ood: the document has no table [ood]: {todo}")
-        group, size = self.task.group, self.task.group.size
-        if len(self.ood.low) != size or len(self.ood.high) != size:
-            raise UsageError(f"ood: expected low and high for each of {group.coordinates}")
-        generator = generator_for("ood", self.ood.seed)
-        try:
-            xi = group.sample(self.ood.low, self.ood.high, count, generator)
-        except ValueError as error:
-            raise UsageError(f"ood: {error}") from None
-        if not self.ood.inexact and not torch.allclose(group.composable(xi), xi):
-            raise UsageError(
-                f"ood: such elements of the {group.name} group are not exact on a periodic grid: "
-                "moved samples would not be solutions (a rotation tears a periodic field at the "
-                "boundary of the box); move by exact ones only, or say inexact = true for fields "
-                "that vanish towards the boundary"
-            )
-        return xi
-
-    # --- windows
 
     @cached_property
     def offsets(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -532,14 +472,12 @@ class FileSource:
         return tuple(round(last * i / max(1, wanted - 1)) for i in range(wanted))
 
     @cached_property
-    def _chosen(self) -> tuple[int, ...]:
+    def chosen(self) -> tuple[int, ...]:
         """Which stored channels are those of the target."""
         output = self.task.output.channels
         if not self.settings.arrays:
             return tuple(range(self.parts[1].channels))
         return tuple(self.task.input.channels.index(name) for name in output)
-
-    # --- what does not fit
 
     def _check_channels(self) -> None:
         types = (("input", self.task.input), ("output", self.task.output))
@@ -606,16 +544,113 @@ class FileSource:
                     "correct input.step or data.time_stride",
                 )
 
-    def _check_samples(self) -> None:
-        if self._count < 3:
+
+@final
+class FileSource:
+    """The samples of somebody's own file; see :func:`open_task`.
+
+    ``notes`` are words for the user on what was converted on the way.
+    """
+
+    def __init__(
+        self, task: Task, settings: DataSettings, folder: Path, ood: OodSettings | None = None
+    ) -> None:
+        self.task, self.settings, self.ood = task, settings, ood
+        self.path = folder / settings.file
+        names = (settings.file, settings.validation_file, settings.test_file)
+        named = [(folder / name).resolve() for name in names if name]
+        if len(set(named)) < len(named):
+            raise UsageError(
+                "data: file, validation_file and test_file name one file twice: name others, or "
+                "none; splits never share samples"
+            )
+        paths = [folder / (name or settings.file) for name in names]
+        opened = {path: OneFile(task, settings, path) for path in dict.fromkeys(paths)}
+        self.files = tuple(opened[path] for path in paths)  # of training, validation and test
+        self.notes = handled([stack for file in opened.values() for stack in file.parts])
+        if not all(self.rows):
+            count = self.files[0].samples
             raise DatasetError(
                 self.path,
-                f"holds {self._count} sample{'s' * (self._count > 1)}, and training, validation "
-                "and test need at least one each, since no trajectory may be in two of them: give "
-                "more, or name the sample axis in data.axes",
+                f"holds {count} sample{'s' * (count > 1)}, and each of training, validation and "
+                f"test needs at least one of its own, by data.split = {settings.split}: give more, "
+                "or name the sample axis in data.axes",
             )
-        if not self.rows[0]:
-            raise UsageError(f"data.split: {self.settings.split} leaves nothing to train on")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits there are."""
+        if self.task.rollout:
+            return ("train", "validation", "test")
+        return ("train", "validation", "test_id", *["test_ood"] * (self.ood is not None))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The trajectories of the training, validation and test split; each is in one of them.
+
+        A split with a file of its own has all of that.
+        """
+        first, shares = self.files[0], self.settings.split
+        shared = [number for number in (1, 2) if self.files[number] is first]
+        whole = shares[0] + sum(shares[number] for number in shared)
+        generator = generator_for("split", self.settings.seed)
+        left = torch.randperm(first.samples, generator=generator).tolist()
+        rows = [tuple(range(file.samples)) for file in self.files]
+        for number in reversed(shared):
+            size = max(1, round(first.samples * shares[number] / max(whole, 1e-9)))
+            left, rows[number] = left[: max(0, len(left) - size)], tuple(left[-size:])
+        return (tuple(left), *rows[1:])
+
+    def load(self, split: str, grid: Grid = "id") -> FilePairs | FileTrajectories:
+        """A split, on the training grid (every ``coarsening``-th point) or on that of the file."""
+        tests = ("test",) if self.task.rollout else ("test_id", "test_ood")
+        if split not in ("train", "validation", *tests):
+            raise UsageError(unknown("split", split, self.splits))
+        if self.task.rollout:
+            return self.trajectories(split, grid)
+        file = self.files[SHARES[split]]
+        pairs = FilePairs(
+            self.task, file.parts, self.rows[SHARES[split]], file.starts, file.offsets,
+            file.chosen, self._stride(grid),
+        )  # fmt: skip
+        return replace(pairs, xi=self._elements(len(pairs))) if split == "test_ood" else pairs
+
+    def trajectories(self, split: str, grid: Grid = "id") -> FileTrajectories:
+        """Whole trajectories of ``train``, ``validation`` or ``test``, where the file has them."""
+        if split not in SHARES:
+            raise UsageError(unknown("split", split, ("train", "validation", "test")))
+        if not self.settings.arrays:
+            raise UsageError(f"{self.path} holds pairs, no trajectories: expected data.arrays")
+        stack, rows = self.files[SHARES[split]].parts[0], self.rows[SHARES[split]]
+        numbers = tuple(range(0, stack.snapshots, self.settings.time_stride))
+        return FileTrajectories(self.task, stack, rows, numbers, self._stride(grid))
+
+    def _stride(self, grid: Grid) -> int:
+        if grid not in ("id", "ood"):
+            raise UsageError(unknown("grid", grid, ("id", "ood")))
+        return self.settings.coarsening if grid == "id" else 1
+
+    def _elements(self, count: int) -> Tensor:
+        """One element for each test sample, always the same; what is not exact is refused."""
+        if self.ood is None:
+            todo = "say in [ood] how far to move them, low and high for each coordinate"
+            raise UsageError(f"test_ood: the document has no table [ood]: {todo}")
+        group, size = self.task.group, self.task.group.size
+        if len(self.ood.low) != size or len(self.ood.high) != size:
+            raise UsageError(f"ood: expected low and high for each of {group.coordinates}")
+        generator = generator_for("ood", self.ood.seed)
+        try:
+            xi = group.sample(self.ood.low, self.ood.high, count, generator)
+        except ValueError as error:
+            raise UsageError(f"ood: {error}") from None
+        if not self.ood.inexact and not torch.allclose(group.composable(xi), xi):
+            raise UsageError(
+                f"ood: such elements of the {group.name} group are not exact on a periodic grid: "
+                "moved samples would not be solutions (a rotation tears a periodic field at the "
+                "boundary of the box); move by exact ones only, or say inexact = true for fields "
+                "that vanish towards the boundary"
+            )
+        return xi
 
 
 def handled(parts: Sequence[Stack]) -> list[str]:

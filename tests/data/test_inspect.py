@@ -1,0 +1,572 @@
+"""What ``pacefno inspect`` finds in files, what it guesses and marks, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from file_examples import GRID, LAYOUTS, LENGTHS, STEP, TIMES, VALUES, XARRAY, X, Y
+from typer.testing import CliRunner
+
+from pacefno.cli import app
+from pacefno.data import DatasetError, open_task
+from pacefno.data.inspect import Answers, inspect_file, write_task
+from pacefno.fields import Field, FieldType
+from pacefno.groups import Galilean
+from pacefno.task import TaskError
+
+# What has to be said of each layout: npy and the tensor do not name their channels.
+SAID = {
+    "npy": Answers(channels="u v: velocity", lengths=LENGTHS, step=STEP),
+    "PDEBench tensor": Answers(channels="u v: velocity"),
+    "PDEBench groups": Answers(channels="u v: velocity"),
+    "pt": Answers(lengths=LENGTHS, step=STEP),
+}
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_the_document_of_every_layout_opens(name: str, tmp_path: Path) -> None:
+    if name in XARRAY:
+        pytest.importorskip("xarray")
+        pytest.importorskip("zarr" if "Zarr" in name else "netCDF4")
+    write, file, data = LAYOUTS[name]
+    write(tmp_path / file, VALUES)
+    findings = inspect_file(tmp_path / file, SAID.get(name))
+    (tmp_path / "deep").mkdir()
+    write_task(findings, tmp_path / "deep" / "task.toml")
+    task, source = open_task(tmp_path / "deep" / "task.toml")
+    assert task.input.snapshots == 1 and task.group.name == "galilean"
+    assert task.input.lengths == pytest.approx(LENGTHS, rel=1e-5)
+    assert task.input.step == pytest.approx(STEP, rel=1e-5)
+    assert list(source.settings.arrays) == data["arrays"]
+    assert source.settings.axes == data["axes"]
+    pairs = source.load("train")
+    trajectory, start = pairs.origin(0)
+    found = pairs.select(slice(0, 1))
+    assert np.allclose(found.input[0], VALUES[trajectory, start], atol=1e-5)
+    assert np.allclose(found.target[0], VALUES[trajectory, start + 1], atol=1e-5)
+    assert source.load("test_ood").select(slice(0, 1)).xi is not None
+
+
+def test_everything_that_was_guessed_is_marked(tmp_path: Path) -> None:
+    np.savez(tmp_path / "flow.npz", u=VALUES[:, :, 0], v=VALUES[:, :, 1], p=VALUES[:, :, 0])
+    write_task(inspect_file(tmp_path / "flow.npz"), tmp_path / "task.toml")
+    lines = (tmp_path / "task.toml").read_text().splitlines()
+    said = {line.partition(" =")[0]: line for line in lines if " = " in line}
+    assert said["channels"].startswith('channels = "u v: velocity, p: scalar"  # guessed: ')
+    for entry in ("lengths", "step"):
+        assert said[entry].startswith(f'{entry} = "?"  # asked: ')
+    unmarked = {k for k, v in said.items() if "guessed" not in v and "asked" not in v}
+    assert unmarked == {"file", "arrays", "dim"}  # and the name, which is also that of the group
+    with pytest.raises(TaskError, match=r'input.lengths is still "\?"'):
+        open_task(tmp_path / "task.toml")
+    document = tomllib.loads((tmp_path / "task.toml").read_text())
+    assert document["data"]["file"] == "flow.npz" and document["group"]["name"] == "galilean"
+
+
+def test_answers_are_taken_and_said_to_be_the_users(tmp_path: Path) -> None:
+    write, file, _ = LAYOUTS["npy"]
+    write(tmp_path / file, VALUES)
+    arguments = [
+        "inspect", str(tmp_path / file), "--channels", "u v: vector", "--lengths", "6.5,3",
+        "--step", "0.25", "--group", "translation", "--axes", "sample time channel x y",
+        "--history", "2", "--future", "2", "--write", str(tmp_path / "task.toml"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "task.toml").read_text()
+    assert 'channels = "u v: vector"  # as you said' in text
+    assert "lengths = [6.5, 3.0]  # as you said" in text
+    task, _ = open_task(tmp_path / "task.toml")
+    assert (task.input.times, task.output.times) == ((0, 1), (2, 3))
+    again = CliRunner().invoke(app, arguments)
+    assert again.exit_code == 2 and "is there already" in again.output
+    assert (tmp_path / "task.toml").read_text() == text
+
+
+def test_channels_without_names_are_asked_for(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VALUES)
+    findings = inspect_file(tmp_path / "a.npy")
+    asked = [question.partition(":")[0] for question in findings.questions]
+    assert asked == ["input.channels", "input.lengths", "input.step"]
+
+
+def test_pairs_are_recognised_and_their_horizon_is_asked_for(tmp_path: Path) -> None:
+    first, second = (torch.from_numpy(VALUES[:, n]).float() for n in (0, 2))
+    torch.save({"x": first, "y": second}, tmp_path / "a.pt")
+    findings = inspect_file(tmp_path / "a.pt", Answers(channels="u v: velocity", lengths=(2.0,)))
+    assert findings.document["data"]["inputs"].value == ["x"]
+    assert [q.partition(":")[0] for q in findings.questions] == ["input.step"]
+    torch.save({"x": first[:, 0], "y": second[:, 0]}, tmp_path / "b.pt")  # squeezed, as of Darcy
+    write_task(inspect_file(tmp_path / "b.pt"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.group.name == "translation" and source.load("train").grid == GRID
+
+
+def test_what_the_tables_say(tmp_path: Path) -> None:
+    write, file, _ = LAYOUTS["The Well"]
+    write(tmp_path / file, VALUES)
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / file)])
+    assert done.exit_code == 0, done.output
+    for words in (
+        "The Well", "t1_fields/velocity", "sample time x y channel", "10 x 5 x 16 x 12 x 2",
+        "velocity_x", "samples lie everywhere", "lengths = [6.283185, 3.0] (from the file",
+        "step = 0.25", "channels last", "jump across the boundary",
+    ):  # fmt: skip
+        assert words in done.output, words
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+def test_samples_on_the_slice_are_told_from_those_anywhere(tmp_path: Path) -> None:
+    group, type = Galilean(2), FieldType.parse("u v: velocity", 2, lengths=LENGTHS)
+    from pacefno.frames import default_slice
+
+    fields = Field(torch.from_numpy(VALUES[:, 0]), type)
+    for _ in range(2):
+        fields = group.inverse(fields, default_slice(group).coordinates(fields))
+    centred = np.stack([fields.values.numpy()] * 2, axis=1)
+    for values, word in ((VALUES, "everywhere"), (centred, "centred on the slice")):
+        np.savez(tmp_path / "a.npz", velocity=values, x=X, y=Y, t=TIMES[: values.shape[1]])
+        done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.npz")])
+        assert done.output.count(f"samples lie {word}") == 2, done.output
+
+
+# --- wrong files ----------------------------------------------------------------------------------
+
+
+def npz(folder: Path, **arrays: Any) -> Path:
+    """The velocities with their axes, but for what is changed; None leaves an array out."""
+    whole = {"velocity": VALUES, "x": X, "y": Y, "t": TIMES} | arrays
+    np.savez(folder / "a.npz", **{k: v for k, v in whole.items() if v is not None})
+    return folder / "a.npz"
+
+
+def end_point(folder: Path) -> Path:
+    values = np.concatenate([VALUES, VALUES[:, :, :, :1]], axis=3)
+    values = np.concatenate([values, values[..., :1]], axis=4)
+    ends = {axis: np.linspace(0, b, n + 1) for axis, b, n in zip("xy", LENGTHS, GRID, strict=True)}
+    return npz(folder, velocity=values, **ends)
+
+
+def not_a_number(folder: Path) -> Path:
+    values = VALUES.copy()
+    values[0, 0, 1, 3, 4] = np.nan
+    return npz(folder, velocity=values)
+
+
+def two_resolutions(folder: Path) -> Path:
+    return npz(folder, velocity=None, u=VALUES[:, :, 0], v=VALUES[:, :, 1, ::2, ::2])
+
+
+def two_resolutions_in_groups(folder: Path) -> Path:
+    with h5py.File(folder / "a.h5", "w") as file:
+        for number, stride in enumerate((1, 1, 2)):
+            file[f"{number:04d}/data"] = np.moveaxis(VALUES[number, :, :, ::stride], 1, -1)
+            file[f"{number:04d}/grid/x"], file[f"{number:04d}/grid/y"] = X[::stride], Y
+    return folder / "a.h5"
+
+
+def not_periodic(folder: Path) -> Path:
+    return npz(folder, velocity=VALUES + 40 * np.arange(GRID[1]) / GRID[1])
+
+
+def time_forgotten(folder: Path) -> Path:
+    return npz(folder, velocity=VALUES[:, 0], t=None)
+
+
+def wrong_ending(folder: Path) -> Path:
+    with h5py.File(folder / "a.npy", "w") as file:
+        file["u"] = VALUES
+    return folder / "a.npy"
+
+
+def truncated(folder: Path) -> Path:
+    path = npz(folder)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def external_link(folder: Path) -> Path:
+    with h5py.File(folder / "secret.h5", "w") as file:
+        file["u"] = VALUES
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["u"] = h5py.ExternalLink("secret.h5", "/u")
+    return folder / "a.h5"
+
+
+def link_in_netcdf(folder: Path) -> Path:
+    external_link(folder).rename(folder / "a.nc")
+    return folder / "a.nc"
+
+
+class Exploit:
+    """Unpickled, it would make a folder."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.mkdir, (self.marker,)
+
+
+def pickled(folder: Path) -> Path:
+    torch.save({"x": Exploit(folder / "marker")}, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def pickled_numbers(folder: Path) -> Path:
+    torch.save({"x": [1.0, 2.0]}, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def plain_pickle(folder: Path) -> Path:
+    (folder / "a.pt").write_bytes(pickle.dumps(Exploit(folder / "marker")))
+    return folder / "a.pt"
+
+
+def objects(folder: Path) -> Path:
+    values = np.empty((10, 5, 16), dtype=object)
+    values[:] = 1
+    values[0, 0, 0] = Exploit(folder / "marker")
+    np.save(folder / "a.npy", values, allow_pickle=True)
+    return folder / "a.npy"
+
+
+def huge_npy(folder: Path) -> Path:
+    with (folder / "a.npy").open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 100, 1000, 1000)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(b"\0" * 4096)
+    return folder / "a.npy"
+
+
+def huge_npz(folder: Path) -> Path:
+    huge_npy(folder)
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.write(folder / "a.npy", "u.npy")
+    (folder / "a.npy").unlink()
+    return folder / "a.npz"
+
+
+def huge_hdf5(folder: Path) -> Path:
+    with h5py.File(folder / "a.h5", "w") as file:
+        shape = (10**6, 100, 1000, 1000)
+        file.create_dataset("u", shape, "<f8", chunks=(1, 1, 1000, 1000))
+    return folder / "a.h5"
+
+
+def huge_pt(folder: Path) -> Path:
+    torch.save({"x": torch.zeros(1).expand(10**6, 100, 1000, 1000)}, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def huge_zarr(folder: Path) -> Path:
+    path = folder / "a.zarr" / "u"
+    path.mkdir(parents=True)
+    (folder / "a.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+    array = {
+        "zarr_format": 2, "shape": [10**6, 100, 1000, 1000], "chunks": [1, 1, 1000, 1000],
+        "dtype": "<f8", "compressor": None, "fill_value": 0, "order": "C", "filters": None,
+    }  # fmt: skip
+    (path / ".zarray").write_text(json.dumps(array))
+    (path / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["sample", "time", "y", "x"]}')
+    return folder / "a.zarr"
+
+
+def pickle_in_zarr(folder: Path) -> Path:
+    path = huge_zarr(folder)
+    array = json.loads((path / "u" / ".zarray").read_text())
+    array |= {"dtype": "|O", "filters": [{"id": "pickle", "protocol": 5}]}
+    (path / "u" / ".zarray").write_text(json.dumps(array))
+    return path
+
+
+def link_in_zarr(folder: Path) -> Path:
+    path = huge_zarr(folder)
+    (folder / "secret").write_text("secret")
+    (path / "u" / "0.0.0.0").symlink_to(folder / "secret")
+    return path
+
+
+WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
+    "end point duplicated": (end_point, [], "listed twice; say endpoint = true"),
+    "NaN": (not_a_number, [], r"NaN or infinity, 1 in channel 1 .*repair"),
+    "two resolutions": (two_resolutions, [], "expected one resolution.*--array"),
+    "two resolutions in groups": (two_resolutions_in_groups, [], "keep one resolution"),
+    "unequal spacing": (lambda f: npz(f, x=X**2), [], "x: the spacing varies.*resample evenly"),
+    "uneven times": (lambda f: npz(f, t=TIMES**2), [], "times are not evenly spaced.*interpolate"),
+    "non-periodic": (not_periodic, [], "does not look periodic along y.*non-periodic"),
+    "one sample": (lambda f: npz(f, velocity=VALUES[:1]), [], "holds 1 sample.*give more"),
+    "zero variance": (
+        lambda f: npz(f, velocity=VALUES * [[[1.0]], [[0.0]]]),
+        [],
+        "channel 1 is 0 everywhere.*Leave the channel out",
+    ),
+    "time axis forgotten": (time_forgotten, [], "has no time axis and no pairs: say --axes"),
+    "an axis not named": (npz, ["--axes", "sample channel x y"], "time axis forgotten"),
+    "no axes at all": (
+        lambda f: npz(f, velocity=VALUES[:, :, 0, 0, :7]),
+        [],
+        "nobody can tell the axes.*say which is which",
+    ),
+    "wrong ending": (wrong_ending, [], "looks like hdf5 inside, not npy: name it a.h5"),
+    "truncated": (truncated, [], "truncated or no .npz file.*copy it again"),
+    "external link": (external_link, [], "'u' is a link: expected an array, stored in this"),
+    "link in NetCDF": (link_in_netcdf, [], "'u' is a link"),
+    "pickle": (pickled, [], "objects other than tensors.*save a dict of tensors"),
+    "pickled numbers": (pickled_numbers, [], "expected a dense tensor, got list: save a dict"),
+    "plain pickle": (plain_pickle, [], "truncated or no .pt file"),
+    "object array": (objects, [], "Python objects are never opened; store plain numbers"),
+    "huge header of npy": (huge_npy, [], "declares 800000000000000 bytes and the file holds 4096"),
+    "huge header of npz": (huge_npz, [], "declares 800000000000000 bytes"),
+    "huge header of HDF5": (huge_hdf5, [], "declares 800000000000000 bytes and stores 0"),
+    "huge header of pt": (huge_pt, [], "declares 400000000000000 bytes and stores 4"),
+    "huge header of Zarr": (huge_zarr, [], "declares 800000000000000 bytes"),
+    "pickle in Zarr": (pickle_in_zarr, [], "pickled objects, which are never opened"),
+    "link in Zarr": (link_in_zarr, [], "is a link, which is never followed"),
+    "complex numbers": (
+        lambda f: npz(f, velocity=VALUES + 1j),
+        [],
+        "got complex128: store real and imaginary part as two channels",
+    ),
+    "texts": (
+        lambda f: npz(f, velocity=VALUES.astype(str)),
+        [],
+        "expected real numbers, got <U32: convert it",
+    ),
+    "wrong units of length": (npz, ["--lengths", "1,3"], "cover a period of 6.28.*says 1: correct"),
+    "no such file": (lambda f: f / "none.npz", [], "there is no such file"),
+    "unknown ending": (lambda f: npz(f).rename(f / "a.dat"), [], "name it a.npz, or say format"),
+    "nothing inside": (
+        lambda f: npz(f, velocity=None, t=None),
+        [],
+        "expected an array of at least 2 axes",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(WRONG))
+def test_a_wrong_file_is_one_sentence_and_nothing_is_written(kind: str, tmp_path: Path) -> None:
+    if "NetCDF" in kind or "Zarr" in kind:
+        pytest.importorskip("xarray")
+        pytest.importorskip("zarr" if "Zarr" in kind else "netCDF4")
+    make, options, message = WRONG[kind]
+    path = make(tmp_path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    task = tmp_path / "task.toml"
+    done = CliRunner().invoke(app, ["inspect", str(path), "--write", str(task), *options])
+    assert done.exit_code in (1, 2) and isinstance(done.exception, SystemExit), done.output
+    with pytest.raises((DatasetError, ValueError), match=message):
+        numbers = tuple(map(float, options[1].split(","))) if "--lengths" in options else ()
+        axes = options[1] if "--axes" in options else ""
+        found = inspect_file(path, Answers(lengths=numbers, axes=axes))
+        write_task(found, task)
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+HANDLED: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
+    "end point duplicated": (end_point, ["--endpoint"], "the last points are dropped"),
+    "channels last": (
+        lambda f: npz(f, velocity=np.moveaxis(VALUES, 2, -1)),
+        [],
+        "channels last, moved to the front",
+    ),
+    "integers": (
+        lambda f: npz(f, velocity=np.round(1000 * VALUES).astype(np.int16)),
+        [],
+        "int16 numbers, read as float32",
+    ),
+    "big-endian": (lambda f: npz(f, velocity=VALUES.astype(">f4")), [], "in the other byte order"),
+    "missing coordinates": (
+        lambda f: npz(f, x=None, y=None),
+        [],
+        "only you can know input.lengths",
+    ),
+    "missing times": (lambda f: npz(f, t=None), [], "only you can know input.step"),
+    "non-periodic, meant": (not_periodic, ["--allow", "non-periodic"], "10 samples"),
+    "wrong ending, said": (wrong_ending, ["--format", "hdf5"], "10 samples"),
+    "Fortran's order": (
+        lambda f: npz(f, velocity=np.asfortranarray(VALUES)),
+        [],
+        "samples lie everywhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(HANDLED))
+def test_what_can_be_mended_is_mended_and_said(kind: str, tmp_path: Path) -> None:
+    make, options, words = HANDLED[kind]
+    path = make(tmp_path)
+    task = tmp_path / "task.toml"
+    done = CliRunner().invoke(app, ["inspect", str(path), "--write", str(task), *options])
+    assert done.exit_code == 0, done.output
+    assert words in done.output
+    if '= "?"' in task.read_text():
+        with pytest.raises(TaskError, match="is still"):
+            open_task(task)
+        return
+    _, source = open_task(task)
+    assert source.load("train").grid == GRID
+    scale = 1000 if kind == "integers" else 1
+    trajectory, start = source.load("train").origin(0)
+    found = source.load("train").select(slice(0, 1)).input[0].double().numpy() / scale
+    if kind != "non-periodic, meant":
+        assert np.abs(found - VALUES[trajectory, start]).max() < (1e-3 if scale > 1 else 1e-6)
+
+
+def test_a_fault_is_also_found_without_inspecting(tmp_path: Path) -> None:
+    """A document written for a good file meets a bad one."""
+    write_task(inspect_file(npz(tmp_path)), tmp_path / "task.toml")
+    open_task(tmp_path / "task.toml")
+    for make, message in (
+        (end_point, "listed twice"),
+        (not_a_number, "NaN"),
+        (not_periodic, "does not look periodic"),
+        (lambda f: npz(f, x=2 * X), "cover a period of 12.5664"),
+        (lambda f: npz(f, velocity=VALUES[:2]), "holds 2 samples"),
+    ):
+        make(tmp_path)
+        with pytest.raises(DatasetError, match=message):
+            open_task(tmp_path / "task.toml")
+
+
+def test_nan_in_a_sample_that_was_not_looked_at_is_met_when_it_is_read(tmp_path: Path) -> None:
+    values = np.concatenate([VALUES, VALUES])
+    path = npz(tmp_path, velocity=values)
+    findings = inspect_file(path)
+    hidden = next(n for n in range(20) if n not in findings.seen[0].samples)
+    write_task(findings, tmp_path / "task.toml")
+    values[hidden, 2, 0, 1, 1] = np.inf
+    npz(tmp_path, velocity=values)
+    _, source = open_task(tmp_path / "task.toml")
+    with pytest.raises(DatasetError, match=rf"sample {hidden} holds 1 values .* point \(1, 1\)"):
+        for split in ("train", "validation", "test_id"):
+            source.load(split).select(slice(None))
+
+
+def test_a_missing_package_says_which_command_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    real = importlib.import_module
+
+    def missing(name: str, package: str | None = None) -> Any:
+        if name in ("xarray", "netCDF4"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, package)
+
+    (tmp_path / "a.nc").write_bytes(b"CDF\x01" + b"\0" * 100)
+    monkeypatch.setattr(importlib, "import_module", missing)
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.nc")])
+    assert done.exit_code == 2 and "pip install 'pacefno[io]'" in done.stderr
+
+
+# --- what the fields themselves tell --------------------------------------------------------------
+
+
+def test_rows_along_y_are_noticed_by_the_divergence_of_a_velocity(tmp_path: Path) -> None:
+    stream = VALUES[:, :, 0]
+    k, m = (np.fft.fftfreq(n, 1 / n) * 2 * np.pi / b for n, b in zip(GRID, LENGTHS, strict=True))
+    derivative = lambda wave: np.fft.ifft2(1j * wave * np.fft.fft2(stream)).real  # noqa: E731
+    u, v = derivative(m[None, :]), -derivative(k[:, None])
+    for name, arrays in {"straight": (u, v), "swapped": (u, v)}.items():
+        first, second = (a.swapaxes(-1, -2) if name == "swapped" else a for a in arrays)
+        np.savez(tmp_path / f"{name}.npz", u=first, v=second, t=TIMES)
+    lengths = Answers(lengths=LENGTHS)
+    assert not inspect_file(tmp_path / "straight.npz", lengths).fault
+    swapped = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS[::-1]))
+    assert 'say --axes "sample time y x"' in swapped.fault
+    said = inspect_file(tmp_path / "swapped.npz", Answers(lengths=LENGTHS, axes="sample time y x"))
+    assert not said.fault and said.parts[0].grid == GRID
+
+
+def test_a_dataset_of_ours_says_everything_itself(smoke_datasets: Path, tmp_path: Path) -> None:
+    path = next(smoke_datasets.rglob("train.h5"))
+    findings = inspect_file(path)
+    assert findings.questions == []
+    write_task(findings, tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "u: speed" and task.group.diagonal  # type: ignore[attr-defined]
+    with h5py.File(path, "r", locking=False) as file:
+        pairs = source.load("train")
+        expected = file["target"][pairs.origin(0)[0]]
+    assert np.array_equal(pairs.select(slice(0, 1)).target[0], expected)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
+    """Two more layouts of the field: PDEArena's, and LPSDA's with boxes of their own."""
+    scale = np.ones(10) if alike else np.linspace(1, 2, 10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/vx"], file["train/vy"] = VALUES[:, :, 0], VALUES[:, :, 1]
+        for name, points in (("x", X), ("y", Y), ("t", TIMES)):
+            file[f"train/{name}"] = scale[:, None] * points
+    if not alike:
+        with pytest.raises(DatasetError, match="differs from sample to sample: bring all to one"):
+            inspect_file(tmp_path / "a.h5")
+        return
+    findings = inspect_file(tmp_path / "a.h5")
+    assert findings.document["input"]["lengths"].value == pytest.approx(LENGTHS)
+    assert findings.document["input"]["channels"].value == "vx vy: velocity"
+    assert not findings.fault and not findings.questions
+
+
+def test_arrays_with_and_without_a_channel_axis_go_together(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["velocity"] = np.moveaxis(VALUES, 2, -1)
+        file["density"] = 2 + 0.1 * VALUES[:, :, 0]
+        file["x"], file["y"], file["t"] = X, Y, TIMES
+    write_task(inspect_file(tmp_path / "a.h5"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.input.text == "density: scalar, velocity: velocity"
+    axes = {"density": "sample time x y", "velocity": "sample time x y channel"}
+    assert source.settings.axes == axes
+    trajectory, start = source.load("train").origin(0)
+    found = source.load("train").select(slice(0, 1)).input[0]
+    expected = VALUES[trajectory, start]
+    assert np.allclose(found[0], 2 + 0.1 * expected[0]) and np.allclose(found[1:], expected)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_one_and_three_dimensions(tmp_path: Path, dim: int) -> None:
+    grid = (20, 12, 10)[:dim]
+    phases = np.random.default_rng(0).uniform(0, 6, size=(4, 5))
+    points = [np.arange(n) / n for n in grid]
+    waves = sum(
+        np.sin(2 * np.pi * x.reshape([-1 if i == axis else 1 for i in range(dim)]))
+        for axis, x in enumerate(points)
+    )
+    values = waves * np.cos(phases.reshape(4, 5, *[1] * dim))
+    names = dict(zip("xyz", points, strict=False))
+    np.savez(tmp_path / "a.npz", theta=values, t=np.arange(5.0), **names)
+    write_task(inspect_file(tmp_path / "a.npz"), tmp_path / "task.toml")
+    task, source = open_task(tmp_path / "task.toml")
+    assert task.dim == dim and task.input.text == "theta: scalar"
+    assert source.load("train").grid == grid and task.input.lengths == pytest.approx([1.0] * dim)
+    assert source.load("test_ood").select(slice(0, 2)).input.shape == (2, 1, *grid)
+
+
+def test_darcys_pairs_are_named_by_hand(tmp_path: Path) -> None:
+    """PDEBench's Darcy set: a field of one shape to one of another, no time."""
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["nu"], file["tensor"] = VALUES[:, 0, 0], VALUES[:, :1, 1]
+        file["x-coordinate"], file["y-coordinate"] = X, Y
+    with pytest.raises(DatasetError, match="--array A --target B"):
+        write_task(inspect_file(tmp_path / "a.hdf5"), tmp_path / "task.toml")
+    named = Answers(arrays=("nu",), targets=("tensor",))
+    write_task(inspect_file(tmp_path / "a.hdf5", named), tmp_path / "task.toml")
+    _, source = open_task(tmp_path / "task.toml")
+    found, number = source.load("train").select(slice(0, 1)), source.load("train").origin(0)[0]
+    assert np.allclose(found.input[0], VALUES[number, 0, :1])
+    assert np.allclose(found.target[0], VALUES[number, 0, 1:])
