@@ -114,6 +114,12 @@ def test_the_worst_error_decides_the_exit_code(home: Path) -> None:
     call(*words, "--max-error", 5)
 
 
+def test_a_benchmark_brings_its_samples_and_its_mirrors(smoke_datasets: Path) -> None:
+    words = ("--preset", "smoke", "--data", smoke_datasets, "--samples", 2)
+    out = call("audit", "torch.nn:Identity", "burgers1d_smooth", *words)
+    assert "x -> -x" in out and "It follows shifts by whole cells" in out
+
+
 def test_a_saved_model_is_audited(home: Path) -> None:
     task = flow_task()
     operator = Residual(pacefno.FNO(2, 2, 2, width=4, modes=3, positions="grid"), channels=2)
