@@ -91,8 +91,8 @@ def plan_motions(
             else:
                 all_exact = False
                 left_out[name] = (
-                    f"{motion.label} and the like: no symmetry of these fields, two halves of it and "
-                    f"the whole differ by {torn:.0%} (a turn tears a field that fills its box)"
+                    f"{motion.label} and the like: no symmetry of these fields, two halves of it "
+                    f"and the whole differ by {torn:.0%} (a turn tears a field that fills its box)"
                 )
                 if name in (sizes or {}):
                     raise UsageError(
