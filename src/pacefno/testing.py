@@ -119,7 +119,11 @@ def _hints(
     spatial = group.coordinates[: group.spatial]
     if not isinstance(model, PACE):
         yield "whether the model sees positions, pads with zeros or strides (pacefno.audit tells)"
-        yield "pacefno.PACE or pacefno.wrap, which make any model follow"
+        yield (
+            "pacefno.Symmetrised, which averages any model over a point group"
+            if "element" in wrong
+            else "pacefno.PACE, which makes any model follow"
+        )
     else:
         missing = (model.frame_of(field).quality <= 0).any(dim=0).tolist()
         coordinates = model.group.coordinates  # those of the group may be more: a product's
