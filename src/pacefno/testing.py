@@ -118,7 +118,12 @@ def _hints(
 ) -> Iterable[str]:
     spatial = group.coordinates[: group.spatial]
     if not isinstance(model, PACE):
-        yield "whether the model sees positions, pads with zeros or strides; or wrap it in PACE"
+        yield "whether the model sees positions, pads with zeros or strides (pacefno.audit tells)"
+        yield (
+            "pacefno.Symmetrised, which averages any model over a point group"
+            if "element" in wrong
+            else "pacefno.PACE, which makes any model follow"
+        )
     else:
         missing = (model.frame_of(field).quality <= 0).any(dim=0).tolist()
         coordinates = model.group.coordinates  # those of the group may be more: a product's

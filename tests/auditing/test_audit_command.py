@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
+import sys
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -51,6 +53,8 @@ class Sized(torch.nn.Module):
         return x
 class Holder:
     inner = net
+def made():
+    return net
 number = 3
 """
 
@@ -78,9 +82,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- models by name -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["net", "Smoothing", "smooth", "Holder.inner"])
+@pytest.mark.parametrize("name", ["net", "Smoothing", "smooth", "made", "Holder.inner"])
 def test_a_module_a_class_and_a_function_of_ones_own_are_audited(home: Path, name: str) -> None:
-    out = call("audit", f"mymodels:{name}", "task.toml", "--samples", 3)
+    out = call("audit", f"mymodels:{name}", "task.toml", "--samples", 2)
     assert "It follows shifts by whole cells and shifts by fractions of a cell exactly." in out
     assert "It fails for boosts" in out and "PACE restores" in out
 
@@ -108,6 +112,12 @@ def test_the_worst_error_decides_the_exit_code(home: Path) -> None:
     words = ("audit", "mymodels:net", "task.toml", "--samples", 3)
     assert "the worst error is" in call(*words, "--max-error", 0.06, code=1)
     call(*words, "--max-error", 5)
+
+
+def test_a_benchmark_brings_its_samples_and_its_mirrors(smoke_datasets: Path) -> None:
+    words = ("--preset", "smoke", "--data", smoke_datasets, "--samples", 2)
+    out = call("audit", "torch.nn:Identity", "burgers1d_smooth", *words)
+    assert "x -> -x" in out and "It follows shifts by whole cells" in out
 
 
 def test_a_saved_model_is_audited(home: Path) -> None:
@@ -315,3 +325,17 @@ def test_wrap_is_pace_with_the_slice_of_the_task_around_a_function_too() -> None
     assert model.group is task.group and model.input == task.input
     pacefno.testing.assert_equivariant(model, task.group, field, tolerance=1e-4)
     assert torch.allclose(model.operator(field), smooth(field, mode="constant"))
+
+
+def test_help_is_there_before_torch_is() -> None:
+    script = (
+        "import sys; from pacefno.cli import app; app(['audit', '--help'], standalone_mode=False)"
+    )
+    script += "; assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = " ".join(done.stdout.split())
+    for word in ("--max-error", "worst relative error", "--write-inputs", "--point-group"):
+        assert word in said

@@ -68,7 +68,9 @@ def open_model(text: str) -> Opened:
 
 
 def import_model(text: str) -> Model:
-    """``module:attribute``: a module or a function as it is, a class built without arguments."""
+    """``module:attribute``: a module or a function of the field as it is; a class, or a function
+    without parameters, is called to build it.
+    """
     where, _, name = text.partition(":")
     try:
         found: Any = importlib.import_module(where)
@@ -91,6 +93,8 @@ def import_model(text: str) -> Model:
                 f"{text}: the class needs {', '.join(needed)}: name an instance of it, or a "
                 "function of the field"
             )
+        found = found()
+    elif inspect.isfunction(found) and not inspect.signature(found).parameters:
         found = found()
     if not callable(found):
         raise UsageError(f"{text}: expected a module or a function, got {type(found).__name__}")

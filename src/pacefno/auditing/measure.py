@@ -30,7 +30,7 @@ Progress = Callable[[int, int, str], None]  # motions measured, how many there a
 BATCH = 20
 REST = "at rest"
 SAME = 1e-3  # of the spread of the targets: predictions that differ by less are all the same
-EDGE = 16  # a strip of a sixteenth of the box on either side of an edge
+EDGE = 8  # a strip of an eighth of the box on either side of an edge
 TINY = 1e-12  # of the energy of a field, so that odds stay finite
 
 
@@ -94,7 +94,7 @@ def audit(
     points = PointGroup(point_group) if isinstance(point_group, str) else point_group
     if points is None:
         left_out.append(
-            "mirrors and quarter turns: a task does not tell whether the equation has them; say "
+            "mirrors and turns: a task does not tell which the equation has; say them, "
             "point_group='p4m' (--point-group p4m)"
         )
     else:
@@ -165,7 +165,8 @@ def describe_element(points: PointGroup, element: int) -> str:
         axis = [abs(entry) for entry in row].index(1)
         places.append(f"{'-' if sum(row) < 0 else ''}{AXES[axis]}{f' + {by}' if by else ''}")
     sign = ", times -1" if one.sign < 0 else ""
-    return f"({', '.join(AXES[: points.dim])}) -> ({', '.join(places)}){sign}"
+    before, after = ", ".join(AXES[: points.dim]), ", ".join(places)
+    return f"{before} -> {after}{sign}" if points.dim == 1 else f"({before}) -> ({after}){sign}"
 
 
 def _name_of(model: Model) -> str:

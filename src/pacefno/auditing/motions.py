@@ -28,7 +28,7 @@ WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT = FAMILIES = (
     "boost",
     "turn",
     "all together",
-    "mirror or quarter turn",
+    "mirror or turn",
 )
 
 Move = Callable[[Field], Field]
@@ -68,7 +68,7 @@ def plan_motions(
     signs = _signs(len(input), group.size, seed).to(input.values.device)
     motions: list[Motion] = []
     left_out: dict[str, str] = {}
-    reach = [0.0] * group.size
+    reach, all_exact = [0.0] * group.size, True
     for column, name in enumerate(group.coordinates):
         for size in (sizes or {}).get(name) or _usual_sizes(group, input, column):
             distance = _distance(group, input, column, size)
@@ -89,16 +89,17 @@ def plan_motions(
                 motions.append(replace(motion, torn=torn))
                 reach[column] = max(reach[column], distance)
             else:
+                all_exact = False
                 left_out[name] = (
-                    f"{motion.label}: no symmetry of these fields, two halves of it and the whole "
-                    f"differ by {torn:.0%} (a turn tears a field that fills a periodic box)"
+                    f"{motion.label} and the like: no symmetry of these fields, two halves of it "
+                    f"and the whole differ by {torn:.0%} (a turn tears a field that fills its box)"
                 )
                 if name in (sizes or {}):
                     raise UsageError(
                         f"{left_out[name]}: leave it out, or say inexact=True (--inexact)"
                     )
     if sum(far > 0 for far in reach) > 1:
-        motions += [_together(group, input, reach, level, inexact, seed) for level in LEVELS]
+        motions += [_together(group, input, reach, level, all_exact, seed) for level in LEVELS]
     motions.sort(key=lambda motion: FAMILIES.index(motion.family))
     return motions, list(left_out.values())
 
@@ -167,12 +168,15 @@ def _along(group: Group, column: int, size: float, xi: Tensor) -> Motion:
 
 
 def _together(
-    group: Group, input: Field, reach: Sequence[float], level: float, inexact: bool, seed: int
+    group: Group, input: Field, reach: Sequence[float], level: float, all_exact: bool, seed: int
 ) -> Motion:
-    """Every coordinate at once, each by chance up to a share of the farthest that it went alone."""
+    """Every coordinate at once, each by chance up to a share of the farthest that it went alone.
+
+    Where some motion was left out, of the others too only those that every field allows.
+    """
     generator = torch.Generator().manual_seed(seed)
     xi = group.sample([0.0] * group.size, [level * far for far in reach], len(input), generator)
-    xi = (xi if inexact else group.composable(xi)).to(input.values.device)
+    xi = (xi if all_exact else group.composable(xi)).to(input.values.device)
     label = f"up to {level:.0%} of each"
     act, undo = partial(group.act, xi=xi), partial(group.inverse, xi=xi)
     return Motion(TOGETHER, TOGETHER, level, label, act, undo)

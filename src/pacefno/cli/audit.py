@@ -25,9 +25,9 @@ def audit_command(
     model: Annotated[
         str,
         typer.Argument(
-            help="A run or saved model, module:attribute of your own (a module, a function, or a "
-            "class without needed arguments), or a .pt2 program of torch.export. Left out with "
-            "--write-inputs and --read-predictions.",
+            help="A run or saved model; module:attribute of your own (a module or a function of "
+            "the field; a class, or a function without parameters, builds it); or a .pt2 program "
+            "of torch.export. Left out with --write-inputs and --read-predictions.",
             show_default=False,
         ),
     ],
