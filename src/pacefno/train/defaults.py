@@ -26,7 +26,7 @@ from pacefno.registry import lookup, register, registered, unknown
 from pacefno.task import Task
 from pacefno.train.config import RunConfig, make_config, with_overrides
 from pacefno.train.loop import Callbacks, train
-from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, SYMMETRISED, Row, listed, row_named
+from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, listed, row_named
 
 Spec = dict[str, Any]
 
@@ -56,16 +56,18 @@ def operator_spec(
     if variation is not None:
         told = _told_its_box(row, task, given, variation)
         return _split(told, task, sizes) if row.split else _residual(told, task, sizes), "none"
-    if row.operator in SYMMETRISED:
+    if row.operator == "symmetrised":
         if symmetry is None:
             raise UsageError(
                 "a symmetrised model averages over the finite symmetries of an equation, and those "
                 "of your data are not known: build pacefno.Symmetrised with the right group "
                 "yourself and train it as --model module:Class"
             )
-        average = {"group": symmetry, "channels": task.input.text}
+        # A random element for each sample in training: the most for the time of a plain FNO
+        # (docs/symmetries.md).
+        average = {"group": symmetry, "channels": task.input.text, "samples": 1}
         spec = {"part": "operator", "name": "symmetrised", "operator": _named("fno", given)}
-        return spec | average | SYMMETRISED[row.operator], symmetry
+        return spec | average, symmetry
     how = sizes.get("snapshots", "channels")
     if row.operator == "fno" and how == "space-time":
         times = {"snapshots_in": task.input.snapshots, "snapshots_out": task.output.snapshots}
