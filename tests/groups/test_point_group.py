@@ -27,6 +27,7 @@ CASES = [
     ("diagonal", "u: speed, e: vector", 3, (9, 9)),
     ("p4", "u: velocity", 2, (7, 7, 6)),
     ("p4m", "w: pseudoscalar", 1, (8, 8, 5)),
+    ("diagonal-3d", "u: speed, e: vector", 4, (5, 5, 5)),
 ]
 
 
@@ -44,7 +45,8 @@ def test_the_cases_cover_every_point_group_but_the_trivial_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "order"), [("z1", 1), ("p1", 1), ("z2", 2), ("p4", 4), ("p4m", 8), ("diagonal", 4)]
+    ("name", "order"),
+    [("z1", 1), ("p1", 1), ("z2", 2), ("p4", 4), ("p4m", 8), ("diagonal", 4), ("diagonal-3d", 12)],
 )
 def test_groups_have_their_order_and_start_with_the_identity(name: str, order: int) -> None:
     group = POINT_GROUPS[name]
