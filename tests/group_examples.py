@@ -37,7 +37,7 @@ def of_the_package(classes: Mapping[str, type]) -> list[str]:
 GRIDS: dict[int, list[tuple[int, ...]]] = {
     1: [(32,), (33,)],
     2: [(24, 24), (25, 25), (24, 30), (27, 20), (20, 21)],
-    3: [(8, 9, 10)],
+    3: [(8, 9, 10), (8, 8, 8), (9, 9, 9)],
 }
 
 
@@ -103,6 +103,10 @@ EXAMPLES: dict[str, Example] = {
         Galilean(2, diagonal=True), "c: scalar, u: speed", (2.0, 0.5), (0.0, 0.25)
     ),
     "galilean-3d": example(Galilean(3), "u: velocity, q: scalar", (1.0, 2.0, 0.5), (0.7,)),
+    "galilean-3d-snapshots": example(
+        Galilean(3), "u: velocity, b: vector", (1.5, 2.0, 1.0), (0.0, 0.4), 0.5
+    ),
+    "galilean-3d-diagonal": example(Galilean(3, diagonal=True), "u: speed, c: scalar", 2.0),
     "galilean-scaling": example(GalileanScaling(), "u: speed", 30.0, (0.0, 1.0, 2.0), 0.2),
     "galilean-scaling-velocity": example(GalileanScaling(), "u: velocity"),
     "galilean-scaling-later": example(GalileanScaling(), "u: speed", 30.0, (2.0, 3.0), 0.2),

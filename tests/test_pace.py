@@ -42,14 +42,19 @@ CASES: dict[str, Example] = {
     "galilean-2d": example(Galilean(2), "u: velocity, c: scalar", (TAU, 2.0)),
     "galilean-2d-diagonal": example(Galilean(2, diagonal=True), "u: speed"),
     "galilean-2d-momentum": example(Galilean(2), "h: scalar, m: momentum of h"),
+    "translation-3d": example(Translation(3), "a: scalar, e: vector", (1.0, 2.0, 0.5)),
+    "galilean-3d": example(Galilean(3), "u: velocity, c: scalar", (TAU, 2.0, 1.0)),
+    "galilean-3d-diagonal": example(Galilean(3, diagonal=True), "u: speed", 1.0, (0.0, 0.5)),
 }
 FRAMES: dict[str, Callable[[Group, FieldType], Frame]] = {
     "analytic": lambda group, type: AnalyticFrame(group),
-    "equivariant": lambda group, type: EquivariantFrame(group, type),
+    "equivariant": lambda group, type: EquivariantFrame(
+        group, type, **({"width": 4, "points": 10} if group.dim == 3 else {})
+    ),
     "cnn": lambda group, type: CNNFrame(group, type),
 }
 EXACT_FRAMES = ["analytic", "equivariant"]
-GRIDS = {1: [(128,), (511,)], 2: [(32, 32), (64, 48)]}
+GRIDS = {1: [(128,), (511,)], 2: [(32, 32), (64, 48)], 3: [(18, 18, 18), (19, 20, 21)]}
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
 BURGERS, PLANE = CASES["galilean-1d"], CASES["galilean-2d-diagonal"]
 over_cases = pytest.mark.parametrize("case", list(CASES))

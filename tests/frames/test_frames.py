@@ -325,8 +325,17 @@ def test_analytic_and_aligned_frames_follow_every_motion(
     frame_laws(frame, chosen.group, chosen.type, field.values, xi=xi)
 
 
-def test_frames_follow_in_three_dimensions(dtype: torch.dtype) -> None:
-    chosen = example(Galilean(3), "u: velocity", (1.0, 2.0, 0.5), (0.0, 0.4))
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        example(Translation(3), "a: scalar"),
+        example(Galilean(3), "u: velocity", (1.0, 2.0, 0.5), (0.0, 0.4)),
+        example(Galilean(3), "c: scalar, u: velocity", 2.0, (0.3,)),
+        example(Galilean(3, diagonal=True), "u: speed", 1.5),
+    ],
+    ids=["translation", "velocity", "beside a scalar", "speed"],
+)
+def test_frames_follow_in_three_dimensions(chosen: Example, dtype: torch.dtype) -> None:
     field = fields_for(chosen, (12, 13, 10), dtype, batch=2, top=3)
     torch.manual_seed(0)
     for frame in (

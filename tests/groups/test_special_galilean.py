@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from pacefno.fields import Box, Field, FieldType
-from pacefno.frames import AnalyticFrame, EquivariantFrame, Frame, MomentSlice, TurningFrame
+from pacefno.frames import (
+    AnalyticFrame,
+    EquivariantFrame,
+    Frame,
+    GaussNewton,
+    MomentSlice,
+    SelfConsistency,
+    TurningFrame,
+)
 from pacefno.grid import (
     FieldError,
     curl_and_divergence,
@@ -22,6 +31,7 @@ from pacefno.grid import (
 from pacefno.groups import Euclidean, Galilean, Group, SpecialGalilean
 from pacefno.groups._rotation import move
 from pacefno.groups.euclidean import rotation_matrix
+from pacefno.inference import load, save
 from pacefno.metrics import equivariance_error, random_elements
 from pacefno.operators import FNO
 from pacefno.pace import PACE, UndeterminedFrameWarning
@@ -270,6 +280,25 @@ def test_pace_follows_shifts_quarter_turns_and_boosts_whatever_it_wraps(
         xi = GROUP.composable(random_elements(GROUP, 4, grid[0]))
         assert_equivariant(model, GROUP, field, xi=xi, tolerance=BOUND[dtype])
     assert float(equivariance_error(model, GROUP, field, seed=1).max()) > 1e-6
+
+
+def test_a_frame_that_is_off_is_refined_with_its_boost_kept() -> None:
+    frame = AnalyticFrame(GROUP)
+    field = Field(flow((64, 64), torch.float64), FLOW)
+    exact = frame(field).xi
+    off = torch.tensor([[0.03, -0.02, 0.2, 0.0, 0.0]], dtype=torch.float64)
+    result = GaussNewton(steps=8)(SelfConsistency(frame), field, exact + off)
+    assert largest(GROUP.difference(result.xi, exact)) < 1e-6
+    assert torch.equal(result.xi[:, 3:], exact[:, 3:])
+
+
+def test_a_wrapped_operator_is_saved_and_loaded_with_its_group(tmp_path: Path) -> None:
+    model = wrapped(FNO(2, 2, 2, 4, 4))
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert isinstance(again, PACE) and isinstance(again.group, SpecialGalilean)
+    field = flow((32, 32), torch.float32)
+    assert torch.allclose(again(field), model(field), atol=1e-6)
 
 
 def round_vortex(grid: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -16,6 +16,7 @@ from pacefno.data.recipe import PairRecipe, Recipe, TrajectoryRecipe
 from pacefno.data.samples import Pairs
 from pacefno.data.store import DatasetError, PairDataset, opened, read_arrays, read_document
 from pacefno.fields import Field
+from pacefno.metrics import canonical_pair
 
 
 def open_folder(folder: Path, recipes: Mapping[str, Recipe]) -> tuple[Recipe, Dataset]:
@@ -138,8 +139,13 @@ def _dynamics(recipe: PairRecipe, plain: Pairs, moved: Pairs) -> Table:
     table = _table("Dynamics", "last snapshot, relative L2", "mean", "greatest")
     pairs = {"change from input to target": (plain.input, plain.target)}
     if moved.resolved is not None:
+        # Seen in the frame of each sample: a boost would add its own energy to what is divided by.
+        group, type, xi = recipe.task.group, recipe.task.output, moved.elements
+        both = (moved.target, moved.resolved)
+        if group.moves_in_time:
+            both = canonical_pair(group, type, xi, *both)
         name = "moved target against the one solved from the moved input"
-        pairs[name] = moved.target, moved.resolved
+        pairs[name] = both
     for name, fields in pairs.items():
         distance = last_snapshot_distance(recipe, *fields)
         table.add_row(name, f"{float(distance.mean()):.4f}", f"{float(distance.max()):.4f}")

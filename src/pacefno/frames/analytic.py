@@ -307,7 +307,7 @@ class MomentSlice(CanonicalSlice):
         centre = centroid(density)
         vector = impulse(vorticity, centre)
         compact, share = self._qualities(vorticity, density, centre, vector)
-        place = torch.remainder(centre, 1.0) - 0.5
+        place = torch.remainder((centre - 0.5) + 0.5, 1.0) - 0.5
         angle = direction(vector[:, 0], vector[:, 1])
         quality = torch.stack([compact, compact, compact * share], dim=1)
         xi = torch.cat([place, angle[:, None]], dim=1)

@@ -11,10 +11,10 @@ What is exact and what is not:
 The velocity of a vortex reaches further than its vorticity: it falls off as a power of the distance
 and never keeps clear of the boundary. So a vector is turned by its curl and its divergence, two
 scalars that are compact where the flow is, and by its mean, and is put together again from the
-three (:func:`~pacefno.grid.from_curl_and_divergence`). On compact vortices ``R(a) R(b)`` and
-``R(a + b)`` then agree to round-off where turning component by component leaves 6 to 9 %, and a
-flow without divergence stays one. The price is unitarity: other angles than quarter turns keep the
-inner products of scalars, not those of vectors.
+three (:func:`~pacefno.grid.from_curl_and_divergence`). On the flow of compact vortices ``R(a)
+R(b)`` and ``R(a + b)`` then agree to round-off, where turning component by component leaves several
+percent, and a flow without divergence stays one. The price is unitarity: other angles than quarter
+turns keep the inner products of scalars, not those of vectors.
 """
 
 from __future__ import annotations

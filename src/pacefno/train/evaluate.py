@@ -146,6 +146,9 @@ def _moved_errors(model: PACE, task: Task, pairs: Pairs, inference: Inference) -
     if pairs.resolved is not None:
         row |= _errors("ood_error_resolved", task, made.values, pairs.resolved)
         row |= _errors("group_defect", task, pairs.target, pairs.resolved)
+        if task.group.moves_in_time:  # a boost adds its own energy to what is divided by
+            both = canonical_pair(task.group, task.output, xi, pairs.target, pairs.resolved)
+            row |= _errors("group_defect_canonical", task, *both)
     row["frame_error"] = None
     if model.group.coordinates == task.group.coordinates and task.group.size:
         error = frame_error(task.group, made.frame.xi.double(), xi)

@@ -139,6 +139,7 @@ ISOMETRIES = [
     for name, example in EXAMPLES.items()
     if not example.has_momentum
     and example.type.quantities
+    and example.group.is_unitary(example.type)
     and "scale" not in example.group.coordinates
 ]
 
