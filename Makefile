@@ -38,10 +38,9 @@ lint: $(STAMP)  ## style
 types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## timings, as ratios in one run; leave the machine alone meanwhile
-	$(BIN)/python benchmarks/operators.py
+bench: $(STAMP)  ## timings, as ratios in one run, against the committed ones; leave the machine alone meanwhile
 	$(BIN)/python benchmarks/solvers.py
-	$(BIN)/python benchmarks/pace.py
+	$(BIN)/python benchmarks/run.py
 
 PROBLEMS := burgers1d burgers2d shallow_water navier_stokes navier_stokes_literal
 problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 20 minutes)

@@ -3,7 +3,7 @@
     python benchmarks/operators.py [--threads 2] [--rounds 7]
 
 The contestants take turns within each round, so that a disturbance of the machine hits all of them;
-the best and the median over the rounds are printed. neuraloperator runs twice: as close to this
+the best of the rounds counts. neuraloperator runs twice: as close to this
 network as its options allow (its lifting has one layer more), and with its defaults (an MLP in
 every block, coordinates as channels). Absolute times depend on the machine and on its memory
 allocator (with glibc, try ``MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_MAX_=0`` in front of the
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from _timing import CLOCKS, HEADER, Clock, Row, best_times
 from pacefno.operators import FNO
 
 BATCH = 20
@@ -113,41 +112,32 @@ def training_step(model: nn.Module, field: Tensor, target: Tensor) -> Callable[[
     return step
 
 
-def interleaved(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every step in every round, after two rounds that are not counted."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds + 2):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if turn >= 2:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return times
+def measure(rounds: int, clock: Clock) -> Iterator[Row]:
+    """Training steps of ours against those of others: a ratio below 1 is a gain."""
+    for dim, n, width, modes in SIZES:
+        field, target = torch.randn(2, BATCH, 1, *(n,) * dim)
+        models = contestants(dim, width, modes)
+        steps = {name: training_step(model, field, target) for name, model in models.items()}
+        best = best_times(dict(steps), rounds, clock)
+        size = f"{dim}-D, {n}{'' if dim == 1 else f'^{dim}'}, width {width}"
+        for name in [name for name in models if name != "pacefno"]:
+            yield Row(size, f"training step, pacefno FNO / {name}", best[name], best["pacefno"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     print(
-        f"one training step, batch {BATCH}, float32, {options.threads} threads, best / median of "
-        f"{options.rounds}"
+        f"batch {BATCH}, float32, {options.threads} threads, best of {options.rounds} interleaved "
+        f"rounds, {options.clock} clock\n{HEADER}"
     )
-    for dim, n, width, modes in SIZES:
-        field, target = torch.randn(2, BATCH, 1, *(n,) * dim)
-        steps = {
-            name: training_step(model, field, target)
-            for name, model in contestants(dim, width, modes).items()
-        }
-        times = interleaved(steps, options.rounds)
-        best, median = min(times["pacefno"]), statistics.median(times["pacefno"])
-        print(f"{dim}-D, {n}{'' if dim == 1 else f'^{dim}'} points, width {width}, {modes} modes")
-        for name, spent in times.items():
-            ratios = f"{min(spent) / best:5.2f} / {statistics.median(spent) / median:5.2f} x"
-            print(f"    {name:24s}{min(spent):8.1f} / {statistics.median(spent):7.1f} ms {ratios}")
+    for row in measure(options.rounds, CLOCKS[options.clock]):
+        print(row.text, flush=True)
 
 
 if __name__ == "__main__":

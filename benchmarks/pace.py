@@ -13,28 +13,36 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from _timing import CLOCKS, HEADER, Clock, Row, Work, best_times
 from pacefno.data.recipe import PairRecipe
+from pacefno.data.samples import Pairs
 from pacefno.fields import Field
 from pacefno.inference import build_frame
-from pacefno.losses import Weights, objective
 from pacefno.metrics import random_elements
 from pacefno.operators import FNO
 from pacefno.pace import PACE
 from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.presets import config_for
 from pacefno.pde import solve
+from pacefno.train.config import RunConfig
+from pacefno.train.objective import (
+    Loss,
+    PairData,
+    Place,
+    PredictionAndFrame,
+    build_model,
+    canonicalise_once,
+)
 
 BATCH = 20
-TRAINING_BAR = 1.3
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-Work = Callable[[], object]
+TRAINING_BARS = {"analytic": 1.05, "equivariant": 1.2}
 
 
 @dataclass(frozen=True)
@@ -44,26 +52,15 @@ class Size:
     modes: int
     inference: float = 1.2  # the bars
     refinement: float = 2.0
-
-
-@dataclass(frozen=True)
-class Row:
-    what: str
-    base: float  # seconds
-    mine: float
-    bar: float
-
-    @property
-    def ratio(self) -> float:
-        return self.mine / self.base
+    latency: float | None = 1.3  # of one sample
 
 
 SIZES = [
-    Size("burgers1d", 64, 20),
+    Size("burgers1d", 64, 20, latency=None),
     Size("burgers2d", 32, 12),
     Size("shallow_water", 32, 12),
-    Size("navier_stokes", 32, 12, inference=1.3, refinement=2.5),
-    Size("navier_stokes_literal", 32, 12, inference=1.3, refinement=2.5),
+    Size("navier_stokes", 32, 12, inference=1.15, refinement=2.5, latency=None),
+    Size("navier_stokes_literal", 32, 12, inference=1.3, refinement=2.5, latency=None),
 ]
 
 
@@ -78,19 +75,6 @@ def fields(recipe: PairRecipe, grid: tuple[int, ...]) -> Tensor:
     elements = random_elements(recipe.task.group, BATCH, 0)
     moved = recipe.task.group.act(Field(states, given), elements).values
     return moved[(slice(None), slice(None), *every)].float().contiguous()
-
-
-def best_times(works: dict[str, Work], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """The best seconds of each, in turns, after two rounds that are not counted."""
-    best = dict.fromkeys(works, float("inf"))
-    for turn in range(rounds + 2):
-        for name, work in works.items():
-            start = clock()
-            work()
-            spent = clock() - start
-            if turn >= 2:
-                best[name] = min(best[name], spent)
-    return best
 
 
 def operator_for(recipe: PairRecipe, size: Size) -> FNO:
@@ -114,24 +98,18 @@ def pace_for(recipe: PairRecipe, size: Size, name: str) -> PACE:
     return PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
 
 
-def training_step(model: nn.Module, recipe: PairRecipe, field: Tensor) -> Work:
-    """One update with relative L2; PACE also pays for its frame terms, as in the training loop."""
+def training_step(config: RunConfig, pairs: Pairs) -> Work:
+    """One update on a batch, as the training loop makes it: loss, derivatives, optimiser."""
+    data, model = PairData(config, pairs, pairs), build_model(config)
+    canonicalise_once(data, model)
+    module, loss = PredictionAndFrame(model).train(), Loss(config)
+    batch = next(data.batches(config.schedule.epochs - 1, Place(0, 1, torch.device("cpu"))))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    task = recipe.task
-    target = field.roll(3, -1)[:, -1:].repeat(1, task.output.size, *[1] * task.dim)
-    xi = random_elements(task.group, BATCH, 0)
-    weights = Weights(equivariance=0.1, anchor=0.1) if isinstance(model, PACE) else Weights()
 
     def step() -> None:
-        estimated = None
-        if isinstance(model, PACE):
-            prediction, frame = model.predict(field, hint=xi)
-            estimated = frame.xi
-        else:
-            prediction = model(field)
-        loss, _ = objective(task.group, task.output, prediction, target, estimated, xi, weights)
+        total, _ = loss(module, batch, 0)
         optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        torch.autograd.backward(total)
         optimizer.step()
 
     return step
@@ -141,62 +119,60 @@ def refined_prediction(model: PACE, field: Tensor) -> Tensor:
     return model.at(field, model.refine(field).xi)
 
 
-def inference_rows(
-    recipe: PairRecipe, size: Size, rounds: int, clock: Callable[[], float]
-) -> list[Row]:
-    field = fields(recipe, recipe.grid)
+def inference_rows(recipe: PairRecipe, size: Size, rounds: int, clock: Clock) -> Iterator[Row]:
+    """One-shot predictions and refined ones, of a batch and of one sample."""
     bare = operator_for(recipe, size).eval()
     models = {frame: pace_for(recipe, size, frame).eval() for frame in FRAMES}
-    works: dict[str, Work] = {"bare": lambda: bare(field)}
-    works |= {frame: partial(model, field) for frame, model in models.items()}
-    works |= {
-        f"{frame} refined": partial(refined_prediction, model, field)
-        for frame, model in models.items()
-    }
-    with torch.inference_mode():
-        best = best_times(works, rounds, clock)
     grid = "x".join(map(str, recipe.grid))
-    rows = [
-        Row(
-            f"inference {grid}, {frame} frame / bare FNO", best["bare"], best[frame], size.inference
-        )
-        for frame in ("analytic", "equivariant")
-    ]
-    return rows + [
-        Row(
-            f"refinement {grid}, {frame} frame / one-shot",
-            best[frame],
-            best[f"{frame} refined"],
-            size.refinement,
-        )
-        for frame in models
-    ]
+    for count, bar in ((BATCH, size.inference), (1, size.latency)):
+        field = fields(recipe, recipe.grid)[:count].contiguous()
+        works: dict[str, Work] = {"bare": partial(bare, field)}
+        works |= {frame: partial(model, field) for frame, model in models.items()}
+        if count > 1:
+            works |= {
+                f"{frame} refined": partial(refined_prediction, model, field)
+                for frame, model in models.items()
+            }
+        with torch.inference_mode():
+            best = best_times(works, rounds if count > 1 else 10 * rounds, clock)
+        for frame in ("analytic", "equivariant"):
+            what = f"inference {count} x {grid}, {frame} frame / bare FNO"
+            yield Row(size.problem, what, best["bare"], best[frame], bar)
+        for frame in models if count > 1 else ():
+            what = f"refinement {grid}, {frame} frame / one-shot"
+            yield Row(size.problem, what, best[frame], best[f"{frame} refined"], size.refinement)
 
 
-def training_rows(
-    recipe: PairRecipe, size: Size, rounds: int, clock: Callable[[], float]
-) -> list[Row]:
-    points = recipe.id_grid("standard")
+def training_rows(recipe: PairRecipe, size: Size, rounds: int, clock: Clock) -> Iterator[Row]:
+    """Steps on the same samples: of the plain operator on moved ones, and of PACE around it."""
+    benchmark, points = benchmark_named(size.problem), recipe.id_grid("standard")
     field = fields(recipe, points)
-    works = {"bare": training_step(operator_for(recipe, size), recipe, field)}
-    frames = ("analytic", "equivariant")
-    works |= {
-        frame: training_step(pace_for(recipe, size, frame), recipe, field) for frame in frames
+    target = field.roll(3, -1)[:, -1:].repeat(1, recipe.task.output.size, *[1] * recipe.task.dim)
+    pairs = Pairs(field, target.contiguous())
+    aug, pace = (config_for(benchmark, row, "standard", 0) for row in ("fno-aug", "pace"))
+    # The analytic frame undoes what moves a sample, so a task with it is trained on samples as
+    # they are: here they are moved already.
+    schedule = pace.schedule.model_copy(update={"moved": False})
+    analytic = pace.model_copy(update={"frame": {"name": "analytic"}, "schedule": schedule})
+    configs = {"bare": aug, "analytic": analytic, "equivariant": pace}
+    works = {
+        name: training_step(config.model_copy(update={"operator": aug.operator}), pairs)
+        for name, config in configs.items()
     }
     best = best_times(works, rounds, clock)
     grid = "x".join(map(str, points))
-    return [
-        Row(f"training {grid}, {frame} frame / FNO step", best["bare"], best[frame], TRAINING_BAR)
-        for frame in frames
-    ]
+    for frame, bar in TRAINING_BARS.items():
+        what = f"training {grid}, {frame} frame / FNO step"
+        yield Row(size.problem, what, best["bare"], best[frame], bar)
 
 
-def print_row(problem: str, row: Row) -> None:
-    verdict = "ok" if row.ratio <= row.bar else "MISSED"
-    times = f"{1e3 * row.base:9.1f}{1e3 * row.mine:9.1f}"
-    print(
-        f"{problem:23s}{row.what:57s}{times}{row.ratio:8.2f}{row.bar:7.1f}  {verdict}", flush=True
-    )
+def measure(rounds: int, clock: Clock, problems: list[str]) -> Iterator[Row]:
+    """All comparisons of the given problems, or of all."""
+    for size in [size for size in SIZES if not problems or size.problem in problems]:
+        recipe = benchmark_named(size.problem).recipe
+        assert isinstance(recipe, PairRecipe)
+        yield from inference_rows(recipe, size, rounds, clock)
+        yield from training_rows(recipe, size, rounds, clock)
 
 
 def main() -> int:
@@ -210,18 +186,13 @@ def main() -> int:
     torch.manual_seed(0)
     print(
         f"batch {BATCH}, float32, {options.threads} threads, best of {options.rounds} interleaved "
-        f"rounds, {options.clock} clock"
+        f"rounds, {options.clock} clock\n{HEADER}"
     )
-    print(f"{'problem':23s}{'comparison':57s}{'base ms':>9s}{'ms':>9s}{'ratio':>8s}{'bar':>7s}")
     missed = 0
     wanted = [name for name in options.problems.split(",") if name]
-    for size in [size for size in SIZES if not wanted or size.problem in wanted]:
-        recipe = benchmark_named(size.problem).recipe
-        assert isinstance(recipe, PairRecipe)
-        for measure in (inference_rows, training_rows):
-            for row in measure(recipe, size, options.rounds, CLOCKS[options.clock]):
-                print_row(size.problem, row)
-                missed += row.ratio > row.bar
+    for row in measure(options.rounds, CLOCKS[options.clock], wanted):
+        print(row.text, flush=True)
+        missed += row.verdict == "MISSED"
     if missed:
         print(f"{missed} bars missed")
     return 1 if missed else 0

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, final
 
 import torch
@@ -167,8 +168,14 @@ class Quantity:
     @property
     def how(self) -> Kind:
         """The rules by which it changes."""
-        rules: Kind = lookup("kind", self.kind)()
-        return rules
+        kind: type[Kind] = lookup("kind", self.kind)
+        if kind not in _RULES:
+            _RULES[kind] = kind()
+        return _RULES[kind]
+
+
+# A kind has no state, and building a registered part takes as long as a small transform.
+_RULES: dict[type[Kind], Kind] = {}
 
 
 QUANTITY = re.compile(r"\s*([^\s:,]+(?:\s+[^\s:,]+)*)\s*:\s*([\w-]+)(?:\s+of\s+(\S+))?\s*")
@@ -269,7 +276,7 @@ class FieldType:
         quantities = parse_channels(channels, dim) if channels else ()
         return FieldType(quantities, dim, tuple(times), box, step)
 
-    @property
+    @cached_property
     def channels(self) -> tuple[str, ...]:
         """The names of the channels of one snapshot."""
         return tuple(name for quantity in self.quantities for name in quantity.components)

@@ -52,7 +52,6 @@ def check_field(
         raise FieldError(
             f"{name}: expected a real floating dtype, got {field.dtype}: convert with field.float()"
         )
-    expected = _expected_shape(channels, dim)
     got = tuple(field.shape)
     if field.ndim < 3 or (dim is not None and field.ndim != dim + 2):
         missing_batch = dim is not None and field.ndim == dim + 1
@@ -61,15 +60,16 @@ def check_field(
             if missing_batch
             else "the layout is (batch, channel, *grid)"
         )
-        raise FieldError(f"{name}: expected {expected}, got {got}: {remedy}")
+        raise FieldError(f"{name}: expected {_expected_shape(channels, dim)}, got {got}: {remedy}")
     if channels is not None and field.shape[1] != channels:
         raise FieldError(
-            f"{name}: expected {expected}, got {got}: give it {channels} channels, not "
-            f"{field.shape[1]}"
+            f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
+            f"give it {channels} channels, not {field.shape[1]}"
         )
     if 0 in got:
         raise FieldError(
-            f"{name}: expected {expected}, got {got}: an axis is empty, leave such a batch out"
+            f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
+            "an axis is empty, leave such a batch out"
         )
     if finite:
         _check_finite(field, name)

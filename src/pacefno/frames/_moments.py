@@ -46,7 +46,11 @@ def phase_position(field: Tensor) -> Tensor:
     A shift by ``tau`` multiplies the coefficient by ``exp(-2 pi i tau)``. Where the coefficient
     vanishes the position is 0.
     """
-    modes = first_modes(field)
+    return crest(first_modes(field))
+
+
+def crest(modes: Tensor) -> Tensor:
+    """Where the waves of these coefficients are highest, in periods."""
     return -direction(modes.real, modes.imag) / (2 * math.pi)
 
 
@@ -58,15 +62,17 @@ def direction(x: Tensor, y: Tensor) -> Tensor:
     return torch.atan2(torch.where(defined, y, 0.0), torch.where(defined, x, 1.0))
 
 
-def phase_share(field: Tensor, rounded: Tensor | None = None) -> Tensor:
+def phase_share(
+    field: Tensor, rounded: Tensor | None = None, modes: Tensor | None = None
+) -> Tensor:
     """The share of the variance that the first mode along each axis carries, ``(B, dim)`` in [0,
     1]: a confidence.
 
     The floor is the geometric mean of signal and round-off, so that the rounding of a constant has
     no confidence. ``rounded`` are the values that were rounded, where the field is what is left of
-    them.
+    them, ``modes`` its first modes where they are known.
     """
-    modes = first_modes(field)
+    modes = first_modes(field) if modes is None else modes
     work = field.to(compute_dtype(field.dtype)).flatten(1)
     variance = work.var(dim=1, unbiased=False)
     size = work if rounded is None else rounded.to(work.dtype).flatten(1)

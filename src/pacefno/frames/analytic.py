@@ -14,10 +14,11 @@ from pacefno.fields import AXES, Field, Quantity
 from pacefno.frames._moments import (
     centroid,
     concentration,
+    crest,
     direction,
+    first_modes,
     impulse,
     impulse_bound,
-    phase_position,
     phase_share,
     share_outside_disc,
 )
@@ -101,9 +102,10 @@ class PhaseSlice(CanonicalSlice):
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
         axes = shift_axes(self.group)
         values = self.group.at_rest(field).values[:, self.channel]
-        quality = phase_share(values, field.values[:, self.channel])[:, axes]
+        modes = first_modes(values)
+        quality = phase_share(values, field.values[:, self.channel], modes)[:, axes]
         determined = quality > torch.finfo(quality.dtype).eps
-        position = torch.where(determined, phase_position(values)[:, axes], 0.0)
+        position = torch.where(determined, crest(modes)[:, axes], 0.0)
         return with_unseen(self.group, position, quality)
 
 
