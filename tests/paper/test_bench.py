@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pacefno.paper import PRESETS, SEEDS
 from pacefno.paper.bench import (
     Places,
     ResultsError,
+    data_digest,
     headline,
     load_row,
     merge_results,
@@ -191,6 +193,20 @@ def test_the_committed_results_are_of_rows_and_benchmarks_that_exist() -> None:
 @pytest.fixture
 def places(smoke_datasets: Path, tmp_path: Path) -> Places:
     return Places(smoke_datasets, tmp_path / "runs", tmp_path / "results")
+
+
+def test_rows_of_another_dataset_are_noticed(places: Places) -> None:
+    (job,) = plan([SMOOTH], "smoke", ["fno"], [42])
+    benchmark = benchmark_named(SMOOTH)
+    row = {"preset": "smoke", "model": "pace", "seed": 1}
+    merge_results(places.results, SMOOTH, [row | {"dataset": data_digest(benchmark, "smoke")}])
+    assert missing_rows(job, places) == ["fno"]
+    merge_results(places.results, SMOOTH, [row])  # made before datasets were noted
+    assert missing_rows(job, places) == ["fno"]
+    changed = replace(benchmark, recipe=replace(benchmark.recipe, coarsening=4))
+    merge_results(places.results, SMOOTH, [row | {"dataset": data_digest(changed, "smoke")}])
+    with pytest.raises(ResultsError, match="pace seed 1 was measured on another dataset"):
+        missing_rows(job, places)
 
 
 def test_an_interrupted_bench_goes_on(places: Places, smoke_source: Source) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -134,9 +135,17 @@ def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]
 
 
 def missing_rows(job: Job, places: Places) -> list[str]:
-    """The rows of a job that have no result yet."""
+    """The rows of a job that have no result yet; rows of another dataset are an error."""
     file = results_file(places.results, job.benchmark)
-    done = {file.key_of(row) for row in file.read()}
+    rows, digest = file.read(), data_digest(benchmark_named(job.benchmark), job.preset)
+    for row in rows:
+        if row["preset"] == job.preset and row.get("dataset", digest) != digest:
+            raise ResultsError(
+                f"{file.path}: {row['model']} seed {row['seed']} was measured on another dataset "
+                f"of {job.benchmark} than is made now: move {places.results} and {places.runs} "
+                "away, or name others with --results and --runs"
+            )
+    done = {file.key_of(row) for row in rows}
     return [name for name in job.rows if (job.preset, name, job.seed) not in done]
 
 
@@ -159,6 +168,12 @@ def prepare_data(
     return prepare(benchmark.recipe, preset, seed, root, on_progress=on_progress)
 
 
+def data_digest(benchmark: Benchmark, preset: str) -> str:
+    """Short for all that determines a dataset: equal digests mean equal samples."""
+    document = benchmark.recipe.document(preset, DATA_SEED, stationary=False)
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def run_job(
     job: Job, places: Places, callbacks: Callbacks, source: Source | None = None
 ) -> Iterator[Result]:
@@ -172,6 +187,7 @@ def run_job(
     check_settings(folder, config)
     for name in missing_rows(job, places):
         row = score_row(folder, benchmark, name, data)
+        row["dataset"] = data_digest(benchmark, job.preset)
         row["command"] = (
             f"pacefno bench {job.benchmark} --preset {job.preset} --models {name} --seeds "
             f"{job.seed}"

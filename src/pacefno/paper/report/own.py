@@ -15,17 +15,14 @@ from typing import Any, final
 
 from pacefno.errors import UsageError
 from pacefno.files import write_text
-from pacefno.paper.report.figures import finish_errors
 from pacefno.paper.style import (
     Drawing,
-    label,
+    finish,
     legend_below,
     line_look,
-    marker_look,
     new_figure,
     save,
     statistic,
-    tidy,
     title_of,
 )
 from pacefno.task import Task
@@ -77,14 +74,10 @@ def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing:
         for one in scored:
             model = one.row["model"]
             points = one.sweep.get(kind, [])
-            axis.plot(
-                [x for x, _ in points], [y for _, y in points],
-                **line_look(model), **marker_look(model),
-            )  # fmt: skip
-        tidy(axis)
-        finish_errors(axis)
-        label(axis, x=f"{kind}, as a share of {scored[0].largest[kind]}")
-        label(axis, y="relative error in its own frame" if i == 0 else "")
+            xs, ys = [x for x, _ in points], [y for _, y in points]
+            axis.plot(xs, ys, **line_look(model, marker=True))
+        share = f"{kind}, as a share of {scored[0].largest[kind]}"
+        finish(axis, share, "relative error in its own frame" if i == 0 else "", log="y")
     legend_below(figure)
     caption = (
         f"{task.name}: error on held-out samples against how far they were moved, measured without "
