@@ -15,16 +15,16 @@ from typing import Any, final
 
 from pacefno.errors import UsageError
 from pacefno.files import write_text
-from pacefno.paper.report.figures import finish_errors
 from pacefno.paper.style import (
     Drawing,
+    decimal_ticks,
     label,
     legend_below,
     line_look,
-    marker_look,
     new_figure,
     save,
     statistic,
+    style_of,
     tidy,
     title_of,
 )
@@ -77,12 +77,11 @@ def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing:
         for one in scored:
             model = one.row["model"]
             points = one.sweep.get(kind, [])
-            axis.plot(
-                [x for x, _ in points], [y for _, y in points],
-                **line_look(model), **marker_look(model),
-            )  # fmt: skip
+            look = line_look(model) | {"marker": style_of(model).marker, "markersize": 4}
+            axis.plot([x for x, _ in points], [y for _, y in points], **look)
         tidy(axis)
-        finish_errors(axis)
+        axis.set_yscale("log")
+        decimal_ticks(axis.yaxis)
         label(axis, x=f"{kind}, as a share of {scored[0].largest[kind]}")
         label(axis, y="relative error in its own frame" if i == 0 else "")
     legend_below(figure)
