@@ -31,7 +31,7 @@ BATCH = 20
 REST = "at rest"
 SAME = 1e-3  # of the spread of the targets: predictions that differ by less are all the same
 EDGE = 8  # a strip of an eighth of the box on either side of an edge
-TINY = 1e-12  # of the energy of a field, so that odds stay finite
+TINY = 1e-12  # of the energy of the prediction, so that odds stay finite
 
 
 def wrap(model: Model, task: Task) -> PACE:
@@ -42,14 +42,8 @@ def wrap(model: Model, task: Task) -> PACE:
     operator = model if isinstance(model, nn.Module) else Adapted(model)
     with suppress(NotImplementedError):  # an exported program has no modes
         operator.eval()
-    found = PACE(
-        operator,
-        task.group,
-        input=task.input,
-        output=task.output,
-        frame=task.slice.frame(),
-        on_undetermined="ignore",
-    )
+    frame = task.slice.frame()
+    found = PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
     found.frame.eval()
     found.training = False
     return found
@@ -123,7 +117,7 @@ def audit(
         task=task.name,
         samples=len(input),
         grid=given.grid,
-        precision=str(input.dtype).removeprefix("torch."),
+        precision=str(bench.like.dtype).removeprefix("torch."),
         rest=rows[0],
         rows=tuple(rows[1:]),
         left_out=tuple(left_out),
@@ -183,6 +177,7 @@ class _Bench:
         self.given, self.wanted = given, wanted
         self.batch = batch or min(BATCH, len(given))
         self.pace = wrap(model, task)
+        self.pace.on_undetermined = "ignore"  # they are counted
         self.lost: set[str] = set()  # coordinates that some field does not determine
         weights = model.parameters() if isinstance(model, nn.Module) else ()
         self.like = next((w for w in weights if w.is_floating_point()), given.values)
@@ -327,9 +322,9 @@ def _at_edges(motion: Motion, difference: Tensor, expected: Tensor) -> float | N
     edges = torch.stack([torch.zeros_like(motion.cells), motion.cells])  # (2, B)
     apart = (torch.arange(n, device=edges.device) + 0.5 - edges[..., None]) % n
     near = (torch.minimum(apart, n - apart) <= max(1, n / EDGE)).any(dim=0)  # (B, n)
+    least = TINY * expected.double().square().sum() + torch.finfo(torch.float64).tiny
     odds = []
     for values in (difference, expected):
         energy = values.double().square().movedim(axis, 1).flatten(2).sum(dim=2)  # (B, n)
-        inside, outside = (energy * near).sum(), (energy * ~near).sum()
-        odds.append(float((inside + TINY) / (outside + TINY)))
-    return odds[0] / odds[1]
+        odds.append(((energy * near).sum() + least) / ((energy * ~near).sum() + least))
+    return float(odds[0] / odds[1])

@@ -156,15 +156,30 @@ def _distance(group: Group, input: Field, column: int, size: float) -> float:
 
 def _along(group: Group, column: int, size: float, xi: Tensor) -> Motion:
     name = group.coordinates[column]
-    act, undo = partial(group.act, xi=xi), partial(group.inverse, xi=xi)
+    act: Move = partial(group.act, xi=xi)
+    undo: Move = partial(group.inverse, xi=xi)
     if name in AXES:
         label = f"{name} by {size:g} cell{'s' * (size != 1)}"
         if not float(size).is_integer():
             return Motion(FRACTION, name, size, label, act, undo)
-        return Motion(WHOLE, name, size, label, act, undo, (xi[:, column].sign() * size).long())
+        cells, axis = (xi[:, column].sign() * size).long(), AXES.index(name)
+        act, undo = partial(roll, axis=axis, cells=cells), partial(roll, axis=axis, cells=-cells)
+        return Motion(WHOLE, name, size, label, act, undo, cells)
     if math.isinf(group.periods[column]):
         return Motion(BOOST, name, size, f"{name} {size:g}", act, undo)
     return Motion(TURN, name, size, f"{name} {size:.3g} degrees", act, undo)
+
+
+def roll(field: Field, axis: int, cells: Tensor) -> Field:
+    """Each sample moved by whole cells along an axis, ``(B,)``, its highest wave included.
+
+    A group leaves the wave alone that changes sign from point to point, because no shift by part of
+    a cell can move it. Nonlinear models make such waves, and whole cells do move them.
+    """
+    n = field.grid[axis]
+    place = (torch.arange(n, device=cells.device) - cells[:, None]) % n  # (B, n)
+    ones = [n if a == axis else 1 for a in range(len(field.grid))]
+    return field.with_values(field.values.take_along_dim(place.reshape(-1, 1, *ones), 2 + axis))
 
 
 def _together(
