@@ -217,7 +217,7 @@ def test_a_roll_is_the_shift_of_the_group_by_whole_cells() -> None:
     cells = torch.tensor([2, -3, 5])
     for axis in (0, 1):
         xi = torch.zeros(3, 2).double()
-        xi[:, axis] = cells / field.grid[axis]
+        xi[:, axis] = cells.double() / field.grid[axis]
         expected = task.group.act(field, xi).values
         assert torch.allclose(roll(field, axis, cells).values, expected, atol=1e-12)
 
