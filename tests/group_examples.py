@@ -110,6 +110,10 @@ EXAMPLES: dict[str, Example] = {
     "euclidean-momentum-snapshots": example(
         Euclidean(), "h: scalar, m: momentum of h, e: vector", 2.0, (0.0, 1.0)
     ),
+}
+
+# Finite groups and their products with motions: no frame finds an element of them.
+FINITE: dict[str, Example] = {
     "point-z2": example(PointGroup("z2"), "u: speed, c: scalar", 3.0, (0.0, 1.0)),
     "point-z2-quarter": example(PointGroup("z2", centre=0.25), "u: velocity"),
     "point-mirrors": example(PointGroup("p2m"), "u: velocity, w: pseudoscalar", (2.0, 1.0)),

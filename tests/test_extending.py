@@ -160,7 +160,8 @@ def test_a_dataset_of_toys_can_be_looked_at(places: Places) -> None:
 def test_presets_work_for_a_benchmark_without_settings_of_a_paper() -> None:
     toy = benchmarks.benchmark_named("toy-growth")
     for model in toy.rows:
-        widths = [config_for(toy, model, p, 42).operator["width"] for p in ("quick", "standard")]
+        specs = [config_for(toy, model, p, 42).operator for p in ("quick", "standard")]
+        widths = [spec.get("operator", spec)["width"] for spec in specs]
         assert 0 < widths[0] <= widths[1]
     assert config_for(toy, "unet", "standard", 42).schedule.epochs == 3
     with pytest.raises(ConfigError, match="toy-growth is not in the paper"):

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from group_examples import EXAMPLES, GRIDS, Example, example, of_the_package
+from group_examples import EXAMPLES as MOTIONS
+from group_examples import FINITE, GRIDS, Example, example, of_the_package
 from pacefno.fields import KINDS, Box, Field, FieldType
 from pacefno.grid import FieldError, from_spectrum, points, to_spectrum, wavenumbers
 from pacefno.groups import (
@@ -47,6 +48,7 @@ from pacefno.testing import (
     unitary_law,
 )
 
+EXAMPLES = MOTIONS | FINITE
 CASES = [(name, grid) for name, chosen in EXAMPLES.items() for grid in chosen.grids]
 BOOSTED = [case for case in CASES if isinstance(EXAMPLES[case[0]].group, Galilean)]
 over_cases = pytest.mark.parametrize(("name", "grid"), CASES)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pacefno.grid import compute_dtype
 from pacefno.groups.point_group import PointGroup, invariants
-from pacefno.operators.spectral import band_shape, from_modes, mix_channels, to_modes
+from pacefno.operators.spectral import band_shape, from_modes, to_modes
 
 EPSILON = 1e-5  # under the root of a variance, so that constant features stay finite
 
@@ -56,25 +56,33 @@ def kernel_table(modes: tuple[int, ...], group: PointGroup) -> Tensor:
 
 
 def turned_kernels(hartley: Tensor, table: Tensor) -> Tensor:
-    """All kernels ``K_{h h'}(k) = K_{h^-1 h'}(h^-1 k)`` on the half band, ``(*band, |G| w, 2, |G|
-    w)``.
+    """All kernels ``K_{h h'}(k) = K_{h^-1 h'}(h^-1 k)`` on the half band, ``(*band, |G| w, |G|, 2,
+    w)``: a row is an input ``(h', w')``, a column an output ``h`` with real and imaginary part.
 
     ``hartley`` ``(|G|, *modes, w, w)`` are real numbers ``p(k)`` on the full band ``|k_i| < m_i``,
     with ``Re K(k) = (p(k) + p(-k)) / 2`` and ``Im K(k) = (p(-k) - p(k)) / 2``: every p belongs to
     one kernel that is real in space.
     """
     width, size = hartley.shape[-1], hartley.shape[0]
-    mirrored = hartley.flip(list(range(1, hartley.ndim - 2)))
-    own = (
-        torch.stack([hartley + mirrored, mirrored - hartley], dim=-2) / 2
-    )  # (|G|, *modes, w', 2, w)
-    rows = own.reshape(-1, 2 * width * width).index_select(
-        0, table.flatten()
-    )  # half the time of flips and stacks
-    kernels = rows.reshape(-1, size, size, width, 2, width).permute(
-        0, 1, 3, 4, 2, 5
-    )  # a row is an input (h', w')
-    return kernels.reshape(*table.shape[:-2], size * width, 2, size * width)
+    half = hartley / 2
+    mirrored = half.flip(list(range(1, hartley.ndim - 2)))
+    own = torch.stack([half + mirrored, mirrored - half], dim=-2)  # (|G|, *modes, w', 2, w)
+    # One pass brings every line (2, w) to its place, and one brings its derivative back.
+    lines = width * table[..., None, :] + torch.arange(width, device=table.device)[:, None]
+    kernels = own.reshape(-1, 2 * width).index_select(0, lines.flatten())
+    return kernels.reshape(*table.shape[:-2], size * width, size, 2, width)
+
+
+def mix_group_channels(z: Tensor, kernels: Tensor) -> Tensor:
+    """:func:`mix_channels` for kernels ``(*band, |G| w, |G|, 2, w)``, whose real and imaginary
+    parts stand beside each other for each element.
+    """
+    count, _, batch, channels = z.shape
+    *_, size, _, width = kernels.shape
+    products = z.reshape(count, 2 * batch, channels) @ kernels.reshape(count, channels, -1)
+    by_real, by_imaginary = products.reshape(count, 2, batch, size, 2, width).unbind(4)
+    re, im = by_imaginary.unbind(1)
+    return (by_real + torch.stack([-im, re], dim=1)).flatten(-2)  # i (re + i im) = -im + i re
 
 
 @final
@@ -113,7 +121,7 @@ class GroupSpectral(nn.Module):
             work = self._near_zero(v.to(dtype)) if self.norm else v.to(dtype)
             z = to_modes(work, self.modes)
             z = self._normalised(z, work) if self.norm else z
-            z = mix_channels(z, turned_kernels(self.weight.to(dtype), self.table))
+            z = mix_group_channels(z, turned_kernels(self.weight.to(dtype), self.table))
             z = self._normalised(z, None) if self.norm else z
             matrix, bias = self.pointwise.matrices()
             z = F.linear(z, matrix.to(dtype))

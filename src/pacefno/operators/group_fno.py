@@ -38,8 +38,11 @@ class GroupBlock(nn.Module):
         self.skip = GroupLinear(width, width, group)
 
     def forward(self, v: Tensor) -> Tensor:
-        out: Tensor = self.skip(v) + self.outer(F.gelu(self.spectral(v)))
-        return out
+        outer, outer_bias = self.outer.matrices()
+        skip, skip_bias = self.skip.matrices()
+        rows = F.gelu(self.spectral(v)).flatten(0, -2)
+        base = F.linear(v.flatten(0, -2), skip, skip_bias + outer_bias)
+        return torch.addmm(base, rows, outer.T).reshape(v.shape)
 
 
 @register("operator", "group-fno")

@@ -19,7 +19,7 @@ from pacefno.registry import unknown
 class Row:
     """One row of a table.
 
-    ``operator`` is "fno", one of the group FNOs or averages below, or any registered operator.
+    ``operator`` is "fno", one of the group FNOs below, or any registered operator by its name.
     ``frame`` is None for a plain operator, else the name of a frame: "free" is the learned frame
     without an analytic start. Rows with ``trained_as`` share the weights of that row's training.
     """
@@ -44,12 +44,6 @@ GROUP_FNOS: dict[str, dict[str, Any]] = {
     "gfno-literal": {"groups": {1: "z2", 2: "p4"}, "norm": True},
     # The same layers without a group, as a control.
     "gfno-plain": {"groups": {1: "z1", 2: "p1"}, "norm": False},
-}
-
-# An FNO averaged over the finite symmetries that keep the slice, as ``Symmetrised`` takes it.
-SYMMETRISED: dict[str, dict[str, Any]] = {
-    "fno-average": {"samples": None},  # in training too
-    "fno-random": {"samples": 1},  # in training one random element for each sample
 }
 
 FIELD_ROWS: dict[str, Row] = {
@@ -89,11 +83,11 @@ FIELD_ROWS: dict[str, Row] = {
         trained_as="gfno",
     ),
     "fno-symmetrised": Row(
-        "FNO averaged over its finite symmetries", operator="fno-average", positions=None
+        "FNO averaged over finite symmetries", operator="symmetrised", positions=None
     ),
     "pace-symmetrised": Row(
-        "the same, wrapped after training",
-        operator="fno-average",
+        "FNO averaged, wrapped after training",
+        operator="symmetrised",
         positions=None,
         frame="analytic",
         trained_as="fno-symmetrised",

@@ -102,6 +102,8 @@ STYLES: dict[str, Style] = {
     "pace-cnn": Style(GREEN, "-", "X", 2.0),
     "pace-analytic": Style(BLACK, "-.", "h", 1.0),
     "pace-gfno": Style(GREY, "-.", "h", 2.0),
+    "fno-symmetrised": Style(ORANGE, "--", "D", 1.4),
+    "pace-symmetrised": Style(SKY, "-.", "D", 2.0),
     "fno-g1": Style(PURPLE, "--"),
     "fno-aug-1": Style(GREEN, "--"),
     "pace-1": Style(SKY, width=2.4),
