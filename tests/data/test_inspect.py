@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from pacefno.cli import app
 from pacefno.data import DatasetError, open_task
 from pacefno.data.inspect import Answers, inspect_file, write_task
+from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
 from pacefno.groups import Galilean
 from pacefno.task import TaskError
@@ -570,3 +571,24 @@ def test_darcys_pairs_are_named_by_hand(tmp_path: Path) -> None:
     found, number = source.load("train").select(slice(0, 1)), source.load("train").origin(0)[0]
     assert np.allclose(found.input[0], VALUES[number, 0, :1])
     assert np.allclose(found.target[0], VALUES[number, 0, 1:])
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "npz compressed", "pt", "The Well"])
+def test_damaged_bytes_are_never_a_traceback(name: str, tmp_path: Path) -> None:
+    """Headers and directories stand at the beginning and at the end of a file."""
+    write, file, _ = LAYOUTS[name]
+    write(tmp_path / file, VALUES[:3])
+    content = (tmp_path / file).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for number in range(25):
+        damaged = bytearray(content)
+        for place in rng.integers(0, 400, size=6):
+            damaged[place if rng.random() < 0.5 else -1 - place] = rng.integers(256)
+        path = tmp_path / f"{number}{Path(file).suffix}"  # HDF5 remembers a file that it has open
+        path.write_bytes(damaged)
+        try:
+            inspect_file(path, SAID.get(name))
+        except (DatasetError, UsageError):
+            refused += 1
+    assert refused > 0

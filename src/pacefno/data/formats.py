@@ -13,7 +13,6 @@ import json
 import math
 import os
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,10 +51,6 @@ MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far be
 MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
 CHUNK_CACHE_BYTES = 2**25  # of an HDF5 array that is stored in chunks
 MAX_DEPTH = 4  # of groups within groups that are looked into
-UNREADABLE = (
-    OSError, ValueError, RuntimeError, EOFError, MemoryError, KeyError, OverflowError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 @final
@@ -185,12 +180,15 @@ def _head(path: Path) -> bytes:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Whatever a library finds wrong with a file is one sentence."""
+    """Whatever a library finds wrong with a file is one sentence.
+
+    Damaged bytes make libraries raise errors of any kind; ``--debug`` shows which one it was.
+    """
     try:
         yield
-    except UsageError:
+    except (DatasetError, UsageError, ModuleNotFoundError):
         raise
-    except UNREADABLE as error:
+    except Exception as error:
         reason = f"is truncated or no {path.suffix} file ({error})"
         raise DatasetError(path, f"{reason}: write or copy it again") from error
 
@@ -304,7 +302,7 @@ def _members(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as file:
             return file.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return []
 
 
@@ -411,11 +409,17 @@ class Hdf5(FileFormat):
         arrays = dict(_walk(path, file))
         attributes = {key: _plain(value) for key, value in file.attrs.items()}
         contents = Contents(path, "arrays by name", arrays, attributes)
-        if "dimensions" in names and "t0_fields" in names:
+        if _group(file, "dimensions") and _group(file, "t0_fields") is not None:
             return _the_well(contents, file)
         if "tensor" in arrays or any(name.endswith("-coordinate") for name in arrays):
             return replace(contents, layout="PDEBench, one array for all samples")
         return contents
+
+
+def _group(file: h5py.File, name: str) -> h5py.Group | None:
+    """A group by its name; None if there is none. Links have been refused before."""
+    found = file.get(name)
+    return found if isinstance(found, h5py.Group) else None
 
 
 def _plain(value: Any) -> Any:
@@ -476,7 +480,7 @@ def _the_well(contents: Contents, file: h5py.File) -> Contents:
     dims = [str(_plain(name)) for name in file["dimensions"].attrs.get("spatial_dims", ())]
     arrays, notes = dict(contents.arrays), []
     for group, order in (("t0_fields", 0), ("t1_fields", 1), ("t2_fields", 2)):
-        for key in file.get(group, ()):
+        for key in _group(file, group) or ():
             name, attrs = f"{group}/{key}", file[group][key].attrs
             varies = [bool(attrs.get(f"{what}_varying", False)) for what in (SAMPLE, TIME)]
             whole = all(varies) and all(attrs.get("dim_varying", [True]))
@@ -488,7 +492,7 @@ def _the_well(contents: Contents, file: h5py.File) -> Contents:
             axes = (SAMPLE, TIME, *(ROLE_OF.get(d, d) for d in dims), *[CHANNEL] * order)
             arrays[name] = replace(arrays[name], axes=axes)
     periodic = dict.fromkeys(dims, False)
-    for condition in file.get("boundary_conditions", {}).values():
+    for condition in (_group(file, "boundary_conditions") or {}).values():
         kind = str(_plain(condition.attrs.get("bc_type", ""))).lower()
         for axis in condition.attrs.get("associated_dims", ()):
             periodic[str(_plain(axis))] = kind == "periodic"

@@ -144,8 +144,7 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     """Look into a file; what cannot even be guessed is an error that says which option to give."""
     say = answers or Answers()
     contents = open_file(path, say.format)
-    recipe = json.loads(contents.attributes.get("recipe", "{}"))  # of a dataset of ours
-    if recipe.get("recipe") == "pairs":
+    if recipe := _recipe(contents):
         return _generated(contents, recipe)
     inputs, targets, left_out = _choose(contents, say)
     axes = {
@@ -179,11 +178,21 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
         },
         "output": _output(kinds, same, say, bool(targets)),
         "group": {"name": group, **({"dim": Fact(dim, "")} if _has_dim(group.value) else {})},
-        "data": _data(settings, axes, contents),
+        "data": _data(settings, axes, contents, bool(left_out)),
         "ood": _ood(built, type, seen[0]),
     }
     findings.fault = _fault(findings, settings, lengths)
     return findings
+
+
+def _recipe(contents: Contents) -> Mapping[str, Any]:
+    """What a file of a generated dataset was made from; nothing for files of others."""
+    try:
+        found = json.loads(contents.attributes.get("recipe", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    needed = {"input", "output", "group", "slice", "ood_low", "ood_high"}
+    return found if isinstance(found, dict) and needed <= set(found) else {}
 
 
 def _generated(contents: Contents, recipe: Mapping[str, Any]) -> Findings:
@@ -201,7 +210,7 @@ def _generated(contents: Contents, recipe: Mapping[str, Any]) -> Findings:
         table: {key: Fact(value, "file") for key, value in entries.items()}
         for table, entries in (tables | {"ood": ood}).items()
     }
-    document = {"": {}, **document, "data": _data(settings, axes, contents)}
+    document = {"": {}, **document, "data": _data(settings, axes, contents, False)}
     findings = Findings(contents, axes, parts, seen, type, group, document)
     findings.fault = _fault(findings, settings, document["input"]["lengths"])
     return findings
@@ -433,14 +442,17 @@ def _output(kinds: Fact, same: Fact, say: Answers, paired: bool) -> dict[str, Fa
     return facts
 
 
-def _data(settings: DataSettings, axes: Mapping[str, Fact], contents: Contents) -> dict[str, Fact]:
+def _data(
+    settings: DataSettings, axes: Mapping[str, Fact], contents: Contents, some: bool
+) -> dict[str, Fact]:
     first = next(iter(axes.values()))
     facts = {}
     if settings.format:
         facts["format"] = Fact(settings.format, "you")
     for key in ("arrays", "inputs", "targets"):
         if names := getattr(settings, key):
-            facts[key] = Fact(list(names), "file", f"of {len(contents.arrays)} arrays")
+            why = "the others have other shapes" if some else ""
+            facts[key] = Fact(list(names), "guessed" if some else "file", why)
     facts["axes"] = Fact(settings.axes, first.source, first.why)
     if settings.endpoint:
         facts["endpoint"] = Fact(True, "you", "the last point of each axis repeats the first")

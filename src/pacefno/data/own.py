@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -245,7 +246,8 @@ class Stack:
             self._part(array, roles, sample, numbers)
             for array, roles in zip(self.arrays, self.roles, strict=True)
         ]
-        values = np.concatenate(parts, axis=1).astype(self.dtype, copy=False)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            values = np.concatenate(parts, axis=1).astype(self.dtype, copy=False)
         if finite and not np.isfinite(values).all():
             number, channel, *point = np.argwhere(~np.isfinite(values))[0].tolist()
             raise DatasetError(
@@ -299,18 +301,25 @@ class Stack:
 # --- what is read lazily --------------------------------------------------------------------------
 
 
-class Lazy(Generic[T]):
+class Lazy(ABC, Generic[T]):
     """Samples that stay in their file until they are selected."""
 
-    grid: tuple[int, ...]
-    nbytes: int  # of all samples, once they are read
+    @property
+    @abstractmethod
+    def grid(self) -> tuple[int, ...]:
+        """The points along each axis."""
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of all samples, once they are read."""
 
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
     def read(self, rows: Sequence[int]) -> T:
         """Samples by their numbers."""
-        raise NotImplementedError
 
     def select(self, rows: slice | Tensor) -> T:
         """Read just these samples from the file."""
@@ -340,11 +349,11 @@ class FilePairs(Lazy[Pairs]):
         return len(self.trajectories) * len(self.starts)
 
     @property
-    def grid(self) -> tuple[int, ...]:  # type: ignore[override]
+    def grid(self) -> tuple[int, ...]:
         return tuple(-(-n // self.stride) for n in self.parts[0].grid)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
+    def nbytes(self) -> int:
         channels = self.task.input.size + self.task.output.size
         return len(self) * channels * math.prod(self.grid) * self.parts[0].dtype.itemsize
 
@@ -393,11 +402,11 @@ class FileTrajectories(Lazy[Trajectories]):
         return len(self.trajectories)
 
     @property
-    def grid(self) -> tuple[int, ...]:  # type: ignore[override]
+    def grid(self) -> tuple[int, ...]:
         return tuple(-(-n // self.stride) for n in self.stack.grid)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
+    def nbytes(self) -> int:
         size = self.channels * math.prod(self.grid) * self.stack.dtype.itemsize
         return len(self) * self.snapshots * size
 
