@@ -30,7 +30,7 @@ import pacefno
 from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE, roll
 from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
-from pacefno.groups import Euclidean, Galilean
+from pacefno.groups import Euclidean, Galilean, PointGroup, Product
 from pacefno.metrics import canonical_error, equivariance_error, relative_l2
 from pacefno.operators import Adapted, Symmetrised
 from pacefno.task import Task
@@ -121,6 +121,21 @@ def test_a_model_that_mirrors_do_not_keep_is_told_apart_and_averaging_mends_it()
     one = Symmetrised(Adapted(one_sided), "p4m", "p: scalar").eval()(field)
     assert averages[0] == pytest.approx(float(relative_l2(one, target).mean()), rel=1e-5)
     assert "Averaging over p4m gives" in found.verdict
+
+
+def test_a_task_that_names_a_finite_group_is_audited_and_wrapped_with_it() -> None:
+    field, target = samples(flow_task(), count=2)
+    both = Product(Galilean(2), PointGroup("p4m"))
+    type = flow_task().input
+    task = Task(input=type, output=type.at([HORIZON]), group=both)
+    found = pacefno.audit(one_sided, task, field, target)
+    assert found.point_group == "p4m" and "element" not in found.undetermined
+    assert levels(found)[POINT] == "keeps"
+    assert max(row.wrapped_equivariance for row in found.rows if row.family != POINT) < 1e-4
+    assert isinstance(pacefno.wrap(one_sided, task).operator, Symmetrised)
+    alone = make_task(PointGroup("p4m"), "p: scalar")
+    found = pacefno.audit(one_sided, alone, *samples(scalar_task()))
+    assert set(levels(found)) == {POINT}
 
 
 def test_a_model_that_mirrors_keep_is_said_to_follow_them() -> None:

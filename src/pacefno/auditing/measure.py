@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pacefno.auditing.motions import POINT, Motion, plan_motions
+from pacefno.auditing.motions import FINITE, POINT, Motion, plan_motions
 from pacefno.auditing.result import Audit, Row
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field
 from pacefno.grid import FieldError, check_field
-from pacefno.groups import PointGroup
+from pacefno.groups import Group, PointGroup, Product
 from pacefno.metrics import relative_l2
-from pacefno.operators import Adapted
+from pacefno.operators import Adapted, Symmetrised
 from pacefno.pace import PACE
 
 if TYPE_CHECKING:
@@ -38,15 +38,26 @@ def wrap(model: Model, task: Task) -> PACE:
     """A model, made to follow the group of a task by PACE with the task's slice.
 
     ``model`` is a function, or a module, which is put into evaluation mode; nothing is trained.
+    Within PACE it is averaged over the finite part of the group, if it has one.
     """
     operator = model if isinstance(model, nn.Module) else Adapted(model)
     with suppress(NotImplementedError):  # an exported program has no modes
         operator.eval()
+    if (points := finite_part(task.group)) is not None:  # which no frame can find
+        operator = Symmetrised(operator, points, task.input.text, task.output.text)
+        operator.training = False
     frame = task.slice.frame()
     found = PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
     found.frame.eval()
     found.training = False
     return found
+
+
+def finite_part(group: Group) -> PointGroup | None:
+    """The mirrors and turns of a group: all of a point group, one factor of a product."""
+    if isinstance(group, Product):
+        return group.point
+    return group if isinstance(group, PointGroup) else None
 
 
 @torch.no_grad()
@@ -86,6 +97,7 @@ def audit(
         task.group, given, wanted, sizes=sizes, inexact=inexact, seed=seed
     )
     points = PointGroup(point_group) if isinstance(point_group, str) else point_group
+    points = finite_part(task.group) if points is None else points
     if points is None:
         left_out.append(
             "mirrors and turns: a task does not tell which the equation has; say them, "
@@ -225,8 +237,10 @@ class _Bench:
         """Predictions within PACE, and how many samples do not determine their frame."""
         made = [self.pace.predict(part) for part in self._parts(values)]
         lost = torch.cat([one.frame.quality for one in made])[: len(values)] <= 0
-        names = zip(self.task.group.coordinates, lost.any(dim=0).tolist(), strict=True)
-        self.lost |= {name for name, missing in names if missing}
+        names = self.task.group.coordinates
+        lost = lost & torch.tensor([name != FINITE for name in names], device=lost.device)
+        missing = zip(names, lost.any(dim=0).tolist(), strict=True)
+        self.lost |= {name for name, no in missing if no}
         found = torch.cat([one.values for one in made])[: len(values)].to(values)
         return found, int(lost.any(dim=1).sum())
 

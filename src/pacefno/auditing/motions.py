@@ -30,6 +30,7 @@ WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT = FAMILIES = (
     "all together",
     "mirror or turn",
 )
+FINITE = "element"  # the coordinate of a finite group, whose elements have no size
 
 Move = Callable[[Field], Field]
 
@@ -70,14 +71,13 @@ def plan_motions(
     left_out: dict[str, str] = {}
     reach, all_exact = [0.0] * group.size, True
     for column, name in enumerate(group.coordinates):
+        if name == FINITE:
+            continue
         for size in (sizes or {}).get(name) or _usual_sizes(group, input, column):
             distance = _distance(group, input, column, size)
             xi = group.identity(len(input), device=input.values.device)
             xi[:, column] = signs[:, column] * distance
             motion = _along(group, column, size, xi)
-            if group.periods[column] not in (1.0, 2 * math.pi, math.inf):
-                left_out[name] = f"{name}: it counts elements; audit them as a point group"
-                break
             if motion.act(input).box is not None:
                 left_out[name] = (
                     f"{name}: it changes the box of each sample, of which a model that is given "
