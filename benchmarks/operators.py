@@ -1,4 +1,4 @@
-"""How long one FNO training step takes, as ratios to the classic FFT layer and to neuraloperator.
+"""How long one FNO training step takes, as ratios to the classic layer, GFNO and neuraloperator.
 
     python benchmarks/operators.py [--threads 2] [--rounds 7]
 
@@ -20,12 +20,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+<<<<<<< HEAD
 from _timing import CLOCKS, HEADER, Clock, Row, best_times
 from pacefno.operators import FNO
+=======
+from pacefno.operators import FNO, GroupFNO
+>>>>>>> wt-audit
 
 BATCH = 20
 # Dim, points per axis, width, modes
 SIZES = [(1, 1024, 64, 20), (1, 256, 64, 20), (2, 64, 32, 12), (2, 32, 32, 12)]
+# A GFNO of about as many weights: its group and width, by dimension.
+GROUPS = {1: ("z2", 45), 2: ("p4", 16)}
 CONVOLUTION: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
 
@@ -83,6 +89,8 @@ def contestants(dim: int, width: int, modes: int) -> dict[str, nn.Module]:
         "pacefno": FNO(dim, 1, 1, width, modes),
         "classic": ClassicFNO(dim, width, modes),
     }
+    group, narrow = GROUPS[dim]
+    models["gfno, as many weights"] = GroupFNO(dim, 1, 1, narrow, modes, group, norm=False)
     if importlib.util.find_spec("neuralop"):
         from neuralop.models import FNO as Peer
 

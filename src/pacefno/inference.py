@@ -240,8 +240,12 @@ def build_frame(spec: Spec, group: Group, slice: CanonicalSlice, type: FieldType
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all parameters and buffers on the CPU."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+    """A copy of all parameters and buffers on the CPU.
+
+    Some modules (neuraloperator's) put other things into their state, which cannot be weights.
+    """
+    state = model.state_dict().items()
+    return {name: t.detach().cpu().clone() for name, t in state if isinstance(t, Tensor)}
 
 
 def real_weight(model: nn.Module, otherwise: Tensor) -> Tensor:

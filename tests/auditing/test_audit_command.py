@@ -159,7 +159,7 @@ def test_nothing_in_a_program_is_ever_unpickled(home: Path) -> None:
     pickled = json.loads(parts[f"{root}/data/weights/{config}"])
     for entry in pickled["config"].values():
         entry["use_pickle"] = True
-    trap = pickle.dumps(Trap())
+    trap = pickle.dumps(Trap(), protocol=2)
     for change in (
         {sample: trap},
         {f"{root}/data/weights/{config}": json.dumps(pickled).encode()},

@@ -286,3 +286,34 @@ def test_a_field_of_a_finite_group_keeps_its_type() -> None:
     moved = PointGroup("p4").act(field, torch.arange(4.0)[:, None])
     assert isinstance(moved, Field) and moved.type == type
     assert torch.equal(moved.values[0], field.values[0])
+
+
+# --- as the group of a task, and of PACE
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        PointGroup("p4m"),
+        PointGroup.generated("glide", pacefno.groups.element(((1, 0), (0, -1)), (0.5, 0.25))),
+        Product(Galilean(2), PointGroup("p4m")),
+        Product(Euclidean(), PointGroup("p4")),
+    ],
+    ids=lambda group: "-".join(group.coordinates),
+)
+def test_a_task_names_a_finite_group_and_is_read_again(group: Group) -> None:
+    type = FieldType.parse("u: velocity", 2)
+    reach = tuple(1.0 if period == float("inf") else period / 2 for period in group.periods)
+    task = pacefno.Task(input=type, output=type.at([0.5]), group=group, train_range=reach)
+    again = pacefno.Task.model_validate(task.document())
+    field = random_field(type, (8, 8), batch=5)
+    xi = again.group.sample([0.0] * group.size, again.train_range, 5, torch.Generator())
+    assert torch.equal(again.group.act(field, xi).values, group.act(field, xi).values)
+    assert again.document() == task.document()
+
+
+def test_pace_says_that_it_does_not_find_a_finite_element() -> None:
+    group = Product(Galilean(1), PointGroup("z2"))
+    model = pacefno.PACE(small(1, 1), group, channels="u: speed", horizon=0.3).eval()
+    with pytest.warns(pacefno.UndeterminedFrameWarning, match="is not determined: element"):
+        model(fields("u: speed", (16,), torch.float32))

@@ -214,11 +214,11 @@ class _Recorder:
             {
                 "input": f"{INPUTS}/{name}",
                 "prediction": f"{PREDICTIONS}/{name}",
-                "shape": list(self.target.shape),
+                "shape": [len(values), *self.target.shape[1:]],
                 "what": f"{self.motion}, as PACE sees it" if within else self.motion,
             }
         )
-        return torch.zeros_like(self.target)
+        return self.target.new_zeros(len(values), *self.target.shape[1:])
 
 
 @final

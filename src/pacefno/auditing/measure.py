@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pacefno.auditing.motions import POINT, Motion, plan_motions
+from pacefno.auditing.motions import FINITE, POINT, Motion, plan_motions
 from pacefno.auditing.result import Audit, Row
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field
 from pacefno.grid import FieldError, check_field
-from pacefno.groups import PointGroup
+from pacefno.groups import Group, PointGroup, Product
 from pacefno.metrics import relative_l2
-from pacefno.operators import Adapted
+from pacefno.operators import Adapted, Symmetrised
 from pacefno.pace import PACE
 
 if TYPE_CHECKING:
@@ -31,28 +31,33 @@ BATCH = 20
 REST = "at rest"
 SAME = 1e-3  # of the spread of the targets: predictions that differ by less are all the same
 EDGE = 8  # a strip of an eighth of the box on either side of an edge
-TINY = 1e-12  # of the energy of a field, so that odds stay finite
+TINY = 1e-12  # of the energy of the prediction, so that odds stay finite
 
 
 def wrap(model: Model, task: Task) -> PACE:
     """A model, made to follow the group of a task by PACE with the task's slice.
 
     ``model`` is a function, or a module, which is put into evaluation mode; nothing is trained.
+    Within PACE it is averaged over the finite part of the group, if it has one.
     """
     operator = model if isinstance(model, nn.Module) else Adapted(model)
     with suppress(NotImplementedError):  # an exported program has no modes
         operator.eval()
-    found = PACE(
-        operator,
-        task.group,
-        input=task.input,
-        output=task.output,
-        frame=task.slice.frame(),
-        on_undetermined="ignore",
-    )
+    if (points := finite_part(task.group)) is not None:  # which no frame can find
+        operator = Symmetrised(operator, points, task.input.text, task.output.text)
+        operator.training = False
+    frame = task.slice.frame()
+    found = PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
     found.frame.eval()
     found.training = False
     return found
+
+
+def finite_part(group: Group) -> PointGroup | None:
+    """The mirrors and turns of a group: all of a point group, one factor of a product."""
+    if isinstance(group, Product):
+        return group.point
+    return group if isinstance(group, PointGroup) else None
 
 
 @torch.no_grad()
@@ -92,6 +97,7 @@ def audit(
         task.group, given, wanted, sizes=sizes, inexact=inexact, seed=seed
     )
     points = PointGroup(point_group) if isinstance(point_group, str) else point_group
+    points = finite_part(task.group) if points is None else points
     if points is None:
         left_out.append(
             "mirrors and turns: a task does not tell which the equation has; say them, "
@@ -123,7 +129,7 @@ def audit(
         task=task.name,
         samples=len(input),
         grid=given.grid,
-        precision=str(input.dtype).removeprefix("torch."),
+        precision=str(bench.like.dtype).removeprefix("torch."),
         rest=rows[0],
         rows=tuple(rows[1:]),
         left_out=tuple(left_out),
@@ -183,6 +189,7 @@ class _Bench:
         self.given, self.wanted = given, wanted
         self.batch = batch or min(BATCH, len(given))
         self.pace = wrap(model, task)
+        self.pace.on_undetermined = "ignore"  # they are counted
         self.lost: set[str] = set()  # coordinates that some field does not determine
         weights = model.parameters() if isinstance(model, nn.Module) else ()
         self.like = next((w for w in weights if w.is_floating_point()), given.values)
@@ -230,8 +237,10 @@ class _Bench:
         """Predictions within PACE, and how many samples do not determine their frame."""
         made = [self.pace.predict(part) for part in self._parts(values)]
         lost = torch.cat([one.frame.quality for one in made])[: len(values)] <= 0
-        names = zip(self.task.group.coordinates, lost.any(dim=0).tolist(), strict=True)
-        self.lost |= {name for name, missing in names if missing}
+        names = self.task.group.coordinates
+        lost = lost & torch.tensor([name != FINITE for name in names], device=lost.device)
+        missing = zip(names, lost.any(dim=0).tolist(), strict=True)
+        self.lost |= {name for name, no in missing if no}
         found = torch.cat([one.values for one in made])[: len(values)].to(values)
         return found, int(lost.any(dim=1).sum())
 
@@ -327,9 +336,9 @@ def _at_edges(motion: Motion, difference: Tensor, expected: Tensor) -> float | N
     edges = torch.stack([torch.zeros_like(motion.cells), motion.cells])  # (2, B)
     apart = (torch.arange(n, device=edges.device) + 0.5 - edges[..., None]) % n
     near = (torch.minimum(apart, n - apart) <= max(1, n / EDGE)).any(dim=0)  # (B, n)
+    least = TINY * expected.double().square().sum() + torch.finfo(torch.float64).tiny
     odds = []
     for values in (difference, expected):
         energy = values.double().square().movedim(axis, 1).flatten(2).sum(dim=2)  # (B, n)
-        inside, outside = (energy * near).sum(), (energy * ~near).sum()
-        odds.append(float((inside + TINY) / (outside + TINY)))
-    return odds[0] / odds[1]
+        odds.append(((energy * near).sum() + least) / ((energy * ~near).sum() + least))
+    return float(odds[0] / odds[1])

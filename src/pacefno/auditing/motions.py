@@ -30,6 +30,7 @@ WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT = FAMILIES = (
     "all together",
     "mirror or turn",
 )
+FINITE = "element"  # the coordinate of a finite group, whose elements have no size
 
 Move = Callable[[Field], Field]
 
@@ -70,14 +71,13 @@ def plan_motions(
     left_out: dict[str, str] = {}
     reach, all_exact = [0.0] * group.size, True
     for column, name in enumerate(group.coordinates):
+        if name == FINITE:
+            continue
         for size in (sizes or {}).get(name) or _usual_sizes(group, input, column):
             distance = _distance(group, input, column, size)
             xi = group.identity(len(input), device=input.values.device)
             xi[:, column] = signs[:, column] * distance
             motion = _along(group, column, size, xi)
-            if group.periods[column] not in (1.0, 2 * math.pi, math.inf):
-                left_out[name] = f"{name}: it counts elements; audit them as a point group"
-                break
             if motion.act(input).box is not None:
                 left_out[name] = (
                     f"{name}: it changes the box of each sample, of which a model that is given "
@@ -156,15 +156,30 @@ def _distance(group: Group, input: Field, column: int, size: float) -> float:
 
 def _along(group: Group, column: int, size: float, xi: Tensor) -> Motion:
     name = group.coordinates[column]
-    act, undo = partial(group.act, xi=xi), partial(group.inverse, xi=xi)
+    act: Move = partial(group.act, xi=xi)
+    undo: Move = partial(group.inverse, xi=xi)
     if name in AXES:
         label = f"{name} by {size:g} cell{'s' * (size != 1)}"
         if not float(size).is_integer():
             return Motion(FRACTION, name, size, label, act, undo)
-        return Motion(WHOLE, name, size, label, act, undo, (xi[:, column].sign() * size).long())
+        cells, axis = (xi[:, column].sign() * size).long(), AXES.index(name)
+        act, undo = partial(roll, axis=axis, cells=cells), partial(roll, axis=axis, cells=-cells)
+        return Motion(WHOLE, name, size, label, act, undo, cells)
     if math.isinf(group.periods[column]):
         return Motion(BOOST, name, size, f"{name} {size:g}", act, undo)
     return Motion(TURN, name, size, f"{name} {size:.3g} degrees", act, undo)
+
+
+def roll(field: Field, axis: int, cells: Tensor) -> Field:
+    """Each sample moved by whole cells along an axis, ``(B,)``, its highest wave included.
+
+    A group leaves the wave alone that changes sign from point to point, because no shift by part of
+    a cell can move it. Nonlinear models make such waves, and whole cells do move them.
+    """
+    n = field.grid[axis]
+    place = (torch.arange(n, device=cells.device) - cells[:, None]) % n  # (B, n)
+    ones = [n if a == axis else 1 for a in range(len(field.grid))]
+    return field.with_values(field.values.take_along_dim(place.reshape(-1, 1, *ones), 2 + axis))
 
 
 def _together(

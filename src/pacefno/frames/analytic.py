@@ -308,12 +308,21 @@ class MomentSlice(CanonicalSlice):
         density = vorticity.square()
         centre = centroid(density)
         vector = impulse(vorticity, centre)
+<<<<<<< HEAD
         compact, share = self._qualities(vorticity, density, centre, vector)
         place = torch.remainder((centre - 0.5) + 0.5, 1.0) - 0.5
         angle = direction(vector[:, 0], vector[:, 1])
         quality = torch.stack([compact, compact, compact * share], dim=1)
         xi = torch.cat([place, angle[:, None]], dim=1)
         return torch.where(quality > torch.finfo(quality.dtype).eps, xi, 0.0), quality
+=======
+        quality = self._quality(vorticity, density, centre, vector)
+        xi = torch.cat([centre - 0.5, direction(vector[:, 0], vector[:, 1])[:, None]], dim=1)
+        determined = (quality > torch.finfo(quality.dtype).eps)[:, None]
+        wrapped = torch.remainder(xi[:, :2] + 0.5, 1.0) - 0.5
+        xi = torch.where(determined, torch.cat([wrapped, xi[:, 2:]], dim=1), 0.0)
+        return with_unseen(self.group, xi, quality[:, None].expand(-1, 3))
+>>>>>>> wt-audit
 
     def _qualities(
         self, vorticity: Tensor, density: Tensor, centre: Tensor, vector: Tensor
@@ -352,10 +361,11 @@ def curl(field: Field, quantity: Quantity) -> Tensor:
 def default_slice(group: Group) -> CanonicalSlice:
     """The slice that goes with a group where nothing else is said.
 
-    It knows shifts, coordinates called x, y, z, and an angle; others need a slice of their own.
+    It knows shifts, coordinates called x, y, z, and an angle; others need a slice of their own. No
+    slice finds the element of a finite group: it stays 0, undetermined.
     """
     spatial = group.coordinates[: group.spatial]
-    if others := [name for name in spatial if name not in (*AXES, "angle")]:
+    if others := [name for name in spatial if name not in (*AXES, "angle", "element")]:
         raise UsageError(
             f"no default slice reads the coordinate {others[0]!r} of the {group.name} group: write "
             "a CanonicalSlice for it and pass it as slice="
