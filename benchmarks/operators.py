@@ -20,12 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from _timing import CLOCKS, HEADER, Clock, Row, best_times
-from pacefno.operators import FNO
-=======
 from pacefno.operators import FNO, GroupFNO
->>>>>>> wt-audit
 
 BATCH = 20
 # Dim, points per axis, width, modes

@@ -308,21 +308,13 @@ class MomentSlice(CanonicalSlice):
         density = vorticity.square()
         centre = centroid(density)
         vector = impulse(vorticity, centre)
-<<<<<<< HEAD
         compact, share = self._qualities(vorticity, density, centre, vector)
         place = torch.remainder((centre - 0.5) + 0.5, 1.0) - 0.5
         angle = direction(vector[:, 0], vector[:, 1])
         quality = torch.stack([compact, compact, compact * share], dim=1)
         xi = torch.cat([place, angle[:, None]], dim=1)
-        return torch.where(quality > torch.finfo(quality.dtype).eps, xi, 0.0), quality
-=======
-        quality = self._quality(vorticity, density, centre, vector)
-        xi = torch.cat([centre - 0.5, direction(vector[:, 0], vector[:, 1])[:, None]], dim=1)
-        determined = (quality > torch.finfo(quality.dtype).eps)[:, None]
-        wrapped = torch.remainder(xi[:, :2] + 0.5, 1.0) - 0.5
-        xi = torch.where(determined, torch.cat([wrapped, xi[:, 2:]], dim=1), 0.0)
-        return with_unseen(self.group, xi, quality[:, None].expand(-1, 3))
->>>>>>> wt-audit
+        xi = torch.where(quality > torch.finfo(quality.dtype).eps, xi, 0.0)
+        return with_unseen(self.group, xi, quality)
 
     def _qualities(
         self, vorticity: Tensor, density: Tensor, centre: Tensor, vector: Tensor
