@@ -121,20 +121,27 @@ def draw(path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
 
     rows = stored()
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     size = (4 * len(problems), 3.4)
     figure, panels = pyplot.subplots(1, len(problems), figsize=size, squeeze=False)
     for panel, problem in zip(panels[0], problems, strict=True):
-        for way in WAYS:
+        for number, way in enumerate(WAYS):
             own = sorted(
                 (row["seconds"], row["validation_error"])
                 for row in rows
                 if row["problem"] == problem and row["way"] == way
             )
             if own:
-                panel.loglog(*zip(*own, strict=True), marker="o", label=way)
+                panel.loglog(*zip(*own, strict=True), marker="o", color=f"C{number}", label=way)
+            else:
+                panel.plot([], [], marker="o", color=f"C{number}", label=way)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter(ScalarFormatter())
+            axis.set_minor_formatter(NullFormatter() if axis is panel.xaxis else ScalarFormatter())
+        panel.set_xticks([20, 30, 40, 60, 90])
         panel.set_title(problem)
         panel.set_xlabel("processor seconds of training")
     panels[0][0].set_ylabel("validation error")
