@@ -79,7 +79,7 @@ def main() -> None:
     for model in options.models.split(","):
         run = f"runs/{model}"
         words = ("--model", model, "--preset", options.preset, "--out", run, "--resume")
-        _, seconds[f"train {model}"] = pacefno("train", "task.toml", *words, folder=folder)
+        pacefno("train", "task.toml", *words, folder=folder)  # the row tells how long it took
         text, seconds[f"evaluate {model}"] = pacefno("evaluate", run, folder=folder)
         row = json.loads(text)
         more = ("--steps", options.snapshots - 1, "--output", f"{model}.json")
