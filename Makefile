@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check lint types bench wheel problems tables clean
+.PHONY: help demo test check lint types bench wheel problems own tables clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +50,9 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 	  COLUMNS=110 $(BIN)/pacefno data show datasets/$$p/standard-seed42 --output docs/figures/$$p-samples.png \
 	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
 	done
+
+own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that is not ours (about 15 minutes)
+	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
