@@ -172,6 +172,12 @@ def test_nothing_in_a_program_is_ever_unpickled(home: Path) -> None:
         out = call("audit", "bad.pt2", "task.toml", code=2 if sample not in change else 1)
         assert "bad.pt2" in out and "torch.export.save" in out
         assert not (home / "sprung").exists()
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile("bad.pt2", "w") as bad:
+        bad.writestr(sample, trap)  # two of one name: which of them would torch read?
+        for name, content in parts.items():
+            bad.writestr(name, content)
+    assert "sample_inputs" in call("audit", "bad.pt2", "task.toml", code=2)
+    assert not (home / "sprung").exists()
 
 
 @pytest.mark.parametrize(

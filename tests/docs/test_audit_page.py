@@ -45,3 +45,21 @@ def test_the_files_and_commands_of_the_page_work(tmp_path: Path) -> None:
     assert "at the edges of the box: it pads" in found["verdict"]
     assert max(r["wrapped"] for r in found["rows"]) < 1.15 * found["rest"]["error"]
     assert "<svg" in (tmp_path / "audit.html").read_text(encoding="utf-8")
+
+
+def test_the_numbers_of_the_two_operators_are_those_of_the_result_file() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    document = json.loads((PAGE.parents[1] / "results" / "audit.json").read_text())
+    for name, found in document["models"].items():
+        line = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
+        moved = [row for row in found["rows"] if row["family"] != "mirror or turn"]
+        numbers = [found["rest"]["error"]]
+        for family in ("shift by whole cells", "boost", "all together"):
+            numbers.append(max(row["error"] for row in moved if row["family"] == family))
+        numbers.append(max(row["wrapped"] for row in moved))
+        numbers.append(max(row["averaged"] or 0 for row in found["rows"]))
+        assert line == f"| {name} | {' | '.join(f'{value:.3g}' for value in numbers)} |"
+        assert f"{found['training steps']}" in text
+        assert next(f["text"] for f in found["findings"] if f["level"] == "cause")[:-1] in (
+            " ".join(text.split())
+        )

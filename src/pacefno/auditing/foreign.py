@@ -105,10 +105,13 @@ def import_model(text: str) -> Model:
 def open_program(path: Path) -> Opened:
     """A program of ``torch.export.save``, if there is nothing in it that would be unpickled."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if odd := [name for name in archive.namelist() if not HARMLESS.fullmatch(name)]:
+        whole = path.read_bytes()  # what is checked is what is loaded
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            names = archive.namelist()
+            odd = [n for n in names if not HARMLESS.fullmatch(n) or names.count(n) > 1]
+            if odd:
                 raise UsageError(f"{path}: holds {odd[0]!r}, which is no plain tensor: {_RESAVE}")
-            for name in archive.namelist():
+            for name in names:
                 content = archive.read(name)
                 if name.endswith("_config.json"):
                     for key, entry in json.loads(content)["config"].items():
@@ -116,7 +119,7 @@ def open_program(path: Path) -> Opened:
                             raise UsageError(f"{path}: {key} is pickled: {_RESAVE}")
                 elif name.endswith(".pt"):
                     torch.load(io.BytesIO(content), weights_only=True)  # or it would be unpickled
-        program = torch.export.load(path)
+        program = torch.export.load(io.BytesIO(whole))
     except UsageError:
         raise
     except FileNotFoundError:
