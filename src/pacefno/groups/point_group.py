@@ -134,6 +134,9 @@ class PointGroup(Group):
                 "with PointGroup.generated"
             )
 
+    def __repr__(self) -> str:
+        return f"PointGroup({self.which!r})"
+
     def _is_closed(self) -> bool:
         first = self.elements[0]
         pairs = product(self.elements, repeat=2)
