@@ -387,7 +387,6 @@ def _score_benchmark(
 ) -> dict[str, Any]:
     from pacefno.paper.bench import prepare_data, score_row
     from pacefno.paper.benchmarks import benchmark_named
-
     from pacefno.train.evaluate import load_run
 
     load_run(run)  # says what is wrong with a folder that is no run
