@@ -387,7 +387,9 @@ def _score_benchmark(
 ) -> dict[str, Any]:
     from pacefno.paper.bench import prepare_data, score_row
     from pacefno.paper.benchmarks import benchmark_named
+    from pacefno.train.evaluate import load_run
 
+    load_run(run)  # says what is wrong with a folder that is no run
     if missing := {"problem", "preset", "model"} - set(labels):
         raise UsageError(
             f"{run} does not say on which benchmark it was trained: its labels have no "
