@@ -57,7 +57,7 @@ def test_a_name_cannot_be_taken_twice() -> None:
     ("part", "name", "sentence"),
     [
         ("group", "gallilean", "unknown group 'gallilean'. Did you mean 'galilean'"),
-        ("operator", "zzz", "unknown operator 'zzz'. Expected one of fno"),
+        ("operator", "zzz", "unknown operator 'zzz'. Expected one of adapted, fno"),
         (
             "optic",
             "fno",

@@ -138,12 +138,12 @@ class PACE(nn.Module):
         no derivative has to pass through the action on its way to the operator.
         """
         typed, dtype = self._typed(field, box), field.dtype
-        work = typed.to(compute_dtype(dtype))
-        predicted = self._operate(self.group.inverse(work, xi), dtype, args, kwargs)
+        predicted = self._operate(typed, xi, args, kwargs)
         mine = self.group.in_place(predicted, xi, pooled=pooled)
         if mine is None:
             return self.group.act(predicted, xi).values.to(dtype), target
-        back = self.group.inverse(Field(target.to(work.values.dtype), self.output, box), xi)
+        work = target.to(compute_dtype(dtype))
+        back = self.group.inverse(Field(work, self.output, box), xi)
         theirs = self.group.in_place(back, xi, pooled=pooled)
         assert theirs is not None
         return mine.values.to(dtype), theirs.values.to(dtype)
@@ -216,16 +216,16 @@ class PACE(nn.Module):
     def _at(
         self, field: Field, xi: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Tensor:
-        dtype = field.values.dtype
-        canonical = self.group.inverse(field.to(compute_dtype(dtype)), xi)
-        predicted = self._operate(canonical, dtype, args, kwargs)
-        return self.group.act(predicted, xi).values.to(dtype)
+        predicted = self._operate(field, xi, args, kwargs)
+        return self.group.act(predicted, xi).values.to(field.values.dtype)
 
     def _operate(
-        self, canonical: Field, dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, field: Field, xi: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Field:
-        """The prediction in the canonical frame, for an input of this dtype."""
-        if canonical.box is not None:
+        """Pull back and operate: the prediction in the canonical frame."""
+        dtype = field.values.dtype
+        canonical = self.group.inverse(field.to(compute_dtype(dtype)), xi)
+        if field.box is not None:
             kwargs = kwargs | {"box": canonical.box}
         u_c = self.operator(canonical.values.to(self._operator_dtype(dtype)), *args, **kwargs)
         return Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)

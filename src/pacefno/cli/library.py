@@ -370,6 +370,7 @@ def evaluate_command(
 
 def run_labels(run: Path, model: str | None) -> dict[str, str]:
     """What a run says about itself; a class of the user's is imported if they named it."""
+    from pacefno.checkpoint import CheckpointError
     from pacefno.inference import read_model
     from pacefno.train.defaults import import_operator
     from pacefno.train.rows import FIELD_ROWS
@@ -378,7 +379,9 @@ def run_labels(run: Path, model: str | None) -> dict[str, str]:
         name, _, rest = model.partition(":")
         import_operator(rest if name in FIELD_ROWS else model)
     checkpoint, _ = read_model(run)
-    labels = checkpoint.documents.get("config", {}).get("labels", {})
+    if "config" not in checkpoint.documents:
+        raise CheckpointError(run, "is a saved model and not a run: it does not say what it learnt")
+    labels = checkpoint.documents["config"].get("labels", {})
     return {str(key): str(value) for key, value in labels.items()}
 
 
