@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
+NUMERICAL := $(addprefix tests/,groups frames operators pde train test_grid.py test_fields.py test_pace.py \
+  test_metrics.py test_losses.py)
+
 .PHONY: help demo test check lint types bench wheel problems own tables clean
 
 help:  ## show this list
@@ -15,7 +19,7 @@ demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them 
 
 test: $(STAMP) lint types  ## everything that CI runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
-	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(NUMERICAL)
 
 wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and use it there
 	rm -rf build/wheel && mkdir -p build/wheel

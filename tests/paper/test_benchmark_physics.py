@@ -157,8 +157,8 @@ def rigid_defect(recipe: PairRecipe) -> tuple[float, float]:
     count = type.size
 
     def at_the_end(a: Tensor, b: Tensor) -> float:
-        distance = (a - b)[:, -count:].flatten(1).norm(dim=1)
-        return float((distance / b[:, -count:].flatten(1).norm(dim=1)).mean())
+        a, b = (fields[:, -count:].flatten(1) for fields in (a, b))
+        return float(((a - b).norm(dim=1) / b.norm(dim=1)).mean())
 
     return at_the_end(back, late), at_the_end(early, late)
 

@@ -474,16 +474,19 @@ axes = "sample time channel x y"
 allow = ["constant"]
 """
 TRAIN_LARGE = """
-import resource, sys
+import pathlib, sys
 from pacefno.cli import app
 try:
     app(sys.argv[1:])
-finally:
-    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+finally:  # the peak of this program: what getrusage says includes the process that started it
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
+    print("peak", int(peak) * 1024, file=sys.stderr)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
 @pytest.mark.parametrize("rollout", [False, True])
 def test_a_file_larger_than_memory_is_trained_on(rollout: bool, tmp_path: Path) -> None:
     """4 GB of holes; the program itself and its batches need less than 1 GB."""
