@@ -116,7 +116,8 @@ def some_pairs(benchmark: str, dtype: torch.dtype, count: int = 6) -> Pairs:
     assert isinstance(chosen.recipe, PairRecipe)
     task, law, grid = chosen.task, chosen.recipe.law, chosen.recipe.grid
     draws = [law.draw(torch.Generator().manual_seed(i), grid) for i in range(count)]
-    states = resample(band_limit(torch.stack(draws), task.dim, 7), (32,) * task.dim).to(dtype)
+    small = (32 if task.dim < 3 else 16,) * task.dim
+    states = resample(band_limit(torch.stack(draws), task.dim, 7), small).to(dtype)
     ones = [1] * task.dim
     later = 0.8 * states.roll(2, -1).repeat(1, task.output.snapshots, *ones)
     return Pairs(states.repeat(1, task.input.snapshots, *ones), later)
