@@ -59,7 +59,7 @@ app.command("predict")(library.predict_command)
 app.command("rollout")(rollout.rollout_command)
 app.command("audit")(audit.audit_command)
 app.command("bench")(paper.bench_command)
-app.command("report")(rollout.report_command)
+app.command("report")(paper.report_command)
 app.add_typer(paper.study_app)
 
 

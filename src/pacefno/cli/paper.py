@@ -129,11 +129,20 @@ def report_command(
     FOLDER/studies. In a Markdown document the lines between <!-- table:BENCHMARK --> and
     <!-- /table --> are rendered from the results, so numbers there are never typed.
 
+    Of a folder of runs on data of your own: every model scored on the held-out samples, and its
+    error against the size of a shift and of a boost.
+
     Example: pacefno report results --runs runs --output report
+
+    Example: pacefno report runs/turbulence --output report
     """
     with plain_errors():
+        from pacefno.cli.rollout import own_runs, report_own
         from pacefno.errors import UsageError
 
+        if own := own_runs(paths or []):
+            report_own(own, output)
+            return
         given = paths or [Path("results")]
         documents = [path for path in given if path.suffix == ".md"]
         folders = [path for path in given if path.suffix != ".md"] or [Path("results")]

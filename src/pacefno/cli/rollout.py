@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pacefno.cli import paper
 from pacefno.cli._console import Display, plain_errors, say, split_names, wide_console
 from pacefno.cli.library import (
     RunFolder,
@@ -170,36 +168,20 @@ def _write(made: Forecast, path: Path) -> None:
 # --- the report on runs with one's own data -------------------------------------------------------
 
 
-@functools.wraps(paper.report_command)
-def report_command(
-    paths: list[Path] | None = None, output: Path = Path("report"), **options: Any
-) -> None:
-    with plain_errors():
-        runs = own_runs(paths or [])
-    if not runs:
-        paper.report_command(paths=paths, output=output, **options)
-        return
-    with plain_errors():
-        from pacefno.paper.report.own import COLUMNS, table, write_own_report
+def report_own(runs: list[Path], output: Path) -> None:
+    """Score runs on data of one's own, print their table and write the page."""
+    from rich.table import Table
 
-        tasks = _score_all(runs)
-        page = write_own_report(tasks, output, say)
-        from rich.table import Table
+    from pacefno.paper.report.own import COLUMNS, table, write_own_report
 
-        for task, scored in tasks:
-            shown = Table("model", *COLUMNS.values(), title=task.name, title_justify="left")
-            for line in table([one.row for one in scored]):
-                shown.add_row(*line)
-            wide_console().print(shown)
-        typer.echo(f"{page} written: open it in a browser")
-
-
-report_command.__doc__ = (paper.report_command.__doc__ or "").replace(
-    "Example:",
-    "Of a folder of runs on data of your own: every model scored on the held-out samples, and its "
-    "error against the size of a shift and of a boost.\n\n    Example: pacefno report "
-    "runs/turbulence --output report\n\n    Example:",
-)
+    tasks = _score_all(runs)
+    page = write_own_report(tasks, output, say)
+    for task, scored in tasks:
+        shown = Table("model", *COLUMNS.values(), title=task.name, title_justify="left")
+        for line in table([one.row for one in scored]):
+            shown.add_row(*line)
+        wide_console().print(shown)
+    typer.echo(f"{page} written: open it in a browser")
 
 
 def own_runs(folders: list[Path]) -> list[Path]:
