@@ -5,8 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
-NUMERICAL := $(addprefix tests/,groups frames operators pde train test_grid.py test_fields.py test_pace.py \
-  test_metrics.py test_losses.py)
+NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
 
 .PHONY: help demo test check lint types bench wheel problems own tables clean
 
