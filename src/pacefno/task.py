@@ -203,14 +203,19 @@ def _inside(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseMode
     return model
 
 
-def read_task(path: Path) -> Task:
-    """The task of a TOML file."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """The entries of a TOML file."""
     try:
-        document = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except OSError as error:
         raise TaskError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: is not TOML ({error})") from None
+
+
+def read_task(path: Path) -> Task:
+    """The task of a TOML file."""
+    document = read_toml(path)
     try:
         return make_task(document)
     except TaskError as error:

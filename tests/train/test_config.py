@@ -127,7 +127,9 @@ def test_every_setting_that_is_listed_can_be_set() -> None:
             section, _, name = key.rpartition(".")
             place = document[section] if section else document
             if name in place:
-                settings(model, f"{key}={json.dumps(place[name])}", benchmark=benchmark)
+                assignment = f"{key}={json.dumps(place[name])}"
+                again = settings(model, assignment, benchmark=benchmark)
+                assert again.model_dump(mode="json") == document
 
 
 @pytest.mark.parametrize(

@@ -418,6 +418,8 @@ def test_a_size_or_name_that_cannot_be_is_one_line(home: Path, tmp_path: Path) -
     assert "unknown model 'paces'" in call(*words, "--model", "paces", code=2)
     assert "module:Class" in call(*words, "--model", "nowhere:Net", code=2)
     assert "cannot be read" in call("train", tmp_path / "task.toml", code=2)
+    words = ("train", home / "task.toml", "--data", tmp_path)
+    assert "--data and --data-seed are for benchmarks" in call(*words, code=2)
     assert not (tmp_path / "run").exists()
 
 

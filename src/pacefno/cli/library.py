@@ -200,10 +200,15 @@ def train_command(
         from pacefno.train.loop import StopRequest, check_settings, is_finished, make_fabric, train
 
         own = data_or_benchmark.endswith(".toml")
-        plan = _plan_own if own else _plan_benchmark
-        config, open_source, folder = plan(
-            data_or_benchmark, model, preset, seed, assignments or [], out, data, data_seed
-        )
+        asked = (data_or_benchmark, model, preset, seed, assignments or [], out)
+        if own:
+            if (data, data_seed) != (Path("datasets"), 42):
+                raise UsageError(
+                    "--data and --data-seed are for benchmarks: a task document names its own file"
+                )
+            config, open_source, folder = _plan_own(*asked)
+        else:
+            config, open_source, folder = _plan_benchmark(*asked, data, data_seed)
         if own and not inexact:
             _refuse_inexact(config)
         if resume and is_finished(folder):
@@ -278,8 +283,6 @@ def _plan_own(
     seed: int,
     assignments: list[str],
     out: Path | None,
-    data: Path,
-    data_seed: int,
 ) -> Plan:
     """The settings of a training on one's own data, its samples, and its folder."""
     from pacefno.data.own import open_task

@@ -8,7 +8,6 @@ be far larger than memory. Splits are made by trajectory: no trajectory is ever 
 from __future__ import annotations
 
 import math
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from pacefno.fields import AXES, Field
 from pacefno.grid import FieldError, check_points, coarsen
 from pacefno.pde.initial import generator_for
 from pacefno.registry import unknown
-from pacefno.task import Settings, Task, TaskError, first_fault, make_task
+from pacefno.task import Settings, Task, TaskError, first_fault, make_task, read_toml
 
 BLANK = "?"  # stands in a document for what only its owner knows
 ALIKE = 1e-3  # relative; lengths and time steps are often written with few digits
@@ -135,12 +134,7 @@ def open_task(path: Path) -> tuple[Task, FileSource]:
 
 def read_document(path: Path) -> dict[str, Any]:
     """The entries of a TOML file; one that was left to be filled in is refused by its name."""
-    try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: is not TOML ({error})") from None
+    document = read_toml(path)
     for name in _blanks(document):
         todo = "fill it in; the comment beside it says what is meant"
         raise TaskError(f'{path}: {name} is still "{BLANK}", nobody else can know it: {todo}')

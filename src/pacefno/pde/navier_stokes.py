@@ -12,7 +12,48 @@ from pacefno.groups import Euclidean, SpecialGalilean
 from pacefno.pde.base import Equation, as_channels, derivative, laplacian
 
 
-class NavierStokes(Equation):
+class _Incompressible(Equation):
+    """What both forms share: friction, and the advection of vorticity as a curl of stresses.
+
+    ``curl div(u u) = (d_xx - d_yy)(uv) + d_xy(vv - uu)``: two products instead of four.
+    """
+
+    dim = 2
+    point_group = "p4m"  # the whole square
+
+    def __init__(self, nu: float) -> None:
+        self.nu = nu
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"nu": self.nu}
+
+    def linear(self, kappa: Tensor) -> Tensor:
+        return self.nu * laplacian(kappa)
+
+    @staticmethod
+    def to_velocity(kappa: Tensor) -> Tensor:
+        """What makes the spectrum of a velocity from that of a vorticity, by channel."""
+        dx, dy = derivative(kappa)
+        k2 = -laplacian(kappa)
+        inverse_laplacian = 1 / torch.where(k2 > 0, k2, 1.0)  # the mean of psi is free
+        return as_channels(dy * inverse_laplacian, -dx * inverse_laplacian, dim=2)
+
+    @staticmethod
+    def advection(kappa: Tensor) -> Callable[[Tensor], Tensor]:
+        """The change of vorticity by a flow ``(B, 2, *grid)``, as a spectrum with one channel."""
+        kx, ky = kappa
+        products = as_channels(kx * kx - ky * ky, kx * ky, dim=2)
+
+        def change(flow: Tensor) -> Tensor:
+            u, v = flow.unbind(dim=1)
+            stress = to_spectrum(torch.stack([u * v, v * v - u * u], dim=1), 2)
+            return (products * stress).sum(dim=1, keepdim=True)
+
+        return change
+
+
+class NavierStokes(_Incompressible):
     """``w_t + u . grad w = nu Lap w``, ``u = (psi_y, -psi_x)``, ``Lap psi = -w``.
 
     Rigid motions: quarter turns and translations commute with the flow exactly; other angles only
@@ -21,41 +62,18 @@ class NavierStokes(Equation):
     """
 
     name = "navier_stokes"
-    dim = 2
     channels = "vorticity: pseudoscalar"
-    point_group = "p4m"  # the whole square
 
     def __init__(self, nu: float) -> None:
-        self.nu = nu
+        super().__init__(nu)
         self.group = Euclidean()
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"nu": self.nu}
-
-    def linear(self, kappa: Tensor) -> Tensor:
-        return self.nu * laplacian(kappa)
-
     def nonlinear(self, kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """``u . grad w = (d_xx - d_yy)(uv) + d_xy(vv - uu)``: two transforms each way instead of
-        five.
-        """
-        kx, ky = kappa
-        dx, dy = derivative(kappa)
-        k2 = -laplacian(kappa)
-        inverse_laplacian = 1 / torch.where(k2 > 0, k2, 1.0)  # the mean of psi is free
-        to_velocity = as_channels(dy * inverse_laplacian, -dx * inverse_laplacian, dim=2)
-        products = as_channels(kx * kx - ky * ky, kx * ky, dim=2).to(to_velocity.dtype)
-
-        def terms(spectrum: Tensor) -> Tensor:
-            u, v = from_spectrum(to_velocity * spectrum, shape).unbind(dim=1)
-            stress = to_spectrum(torch.stack([u * v, v * v - u * u], dim=1), 2)
-            return (products * stress).sum(dim=1, keepdim=True)
-
-        return terms
+        to_velocity, advection = self.to_velocity(kappa), self.advection(kappa)
+        return lambda spectrum: advection(from_spectrum(to_velocity * spectrum, shape))
 
 
-class NavierStokesVelocity(Equation):
+class NavierStokesVelocity(_Incompressible):
     """``u_t + div(u u) + grad p = nu Lap u``, ``div u = 0``: the flow itself, mean flow included.
 
     Symmetry: shifts and boosts; quarter turns exactly, other angles where the vorticity stays away
@@ -63,36 +81,16 @@ class NavierStokesVelocity(Equation):
     """
 
     name = "navier_stokes_velocity"
-    dim = 2
     channels = "u v: velocity"
-    point_group = "p4m"  # the whole square
 
     def __init__(self, nu: float) -> None:
-        self.nu = nu
+        super().__init__(nu)
         self.group = SpecialGalilean()
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"nu": self.nu}
-
-    def linear(self, kappa: Tensor) -> Tensor:
-        return self.nu * laplacian(kappa)
-
     def nonlinear(self, kappa: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """``-div(u u)`` without its gradient part. Only ``uv`` and ``vv - uu`` have a curl."""
-        kx, ky = kappa
-        dx, dy = derivative(kappa)
-        k2 = -laplacian(kappa)
-        inverse_laplacian = 1 / torch.where(k2 > 0, k2, 1.0)
-        products = as_channels(kx * kx - ky * ky, kx * ky, dim=2)
-        to_velocity = as_channels(dy * inverse_laplacian, -dx * inverse_laplacian, dim=2)
-
-        def terms(spectrum: Tensor) -> Tensor:
-            u, v = from_spectrum(spectrum, shape).unbind(dim=1)
-            stress = to_spectrum(torch.stack([u * v, v * v - u * u], dim=1), 2)
-            return to_velocity * (products * stress).sum(dim=1, keepdim=True)
-
-        return terms
+        """``-div(u u)`` without its gradient part, which pressure takes up."""
+        to_velocity, advection = self.to_velocity(kappa), self.advection(kappa)
+        return lambda spectrum: to_velocity * advection(from_spectrum(spectrum, shape))
 
 
 def flow_of(vorticity: Tensor) -> Tensor:
