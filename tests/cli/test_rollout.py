@@ -20,7 +20,7 @@ from pacefno.errors import UsageError
 from pacefno.metrics import relative_l2
 from pacefno.paper.report.rollout import draw_rollout, write_film
 from pacefno.task import Task
-from pacefno.train.rollout import Start, forecast, read_start, spacing
+from pacefno.train.rollout import Start, forecast, read_start
 
 RUNNER = CliRunner()
 
@@ -153,5 +153,5 @@ def test_a_task_whose_output_is_no_input_is_refused() -> None:
     group = pacefno.Translation(1)
     uneven = Task(input=kind.at([0, 1]), output=kind.at([4]), group=group)
     with pytest.raises(UsageError, match="not evenly spaced"):
-        spacing(uneven)
-    assert spacing(Task(input=kind.at([0, 3]), output=kind.at([6]), group=group)) == 3
+        _ = uneven.spacing
+    assert Task(input=kind.at([0, 3]), output=kind.at([6]), group=group).spacing == 3
