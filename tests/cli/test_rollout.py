@@ -82,6 +82,15 @@ def test_a_data_file_is_read_as_the_task_of_the_run_says(home: Path, tmp_path: P
         assert np.array_equal(found["start"], waves(seed=9)[:, 0]), "all samples of the file"
 
 
+def test_predictions_may_start_from_a_single_state(home: Path, tmp_path: Path) -> None:
+    """A file with one sample that knows nothing of what comes after it."""
+    np.savez(tmp_path / "now.npz", velocity=waves(samples=1)[:, :1])
+    out = tmp_path / "a.npz"
+    text = call("rollout", home / "run", tmp_path / "now.npz", "--steps", 3, "--output", out)
+    assert "3 snapshots predicted; the file has no truth for them" in text
+    assert np.load(out)["prediction"].shape[:2] == (1, 3)
+
+
 def test_means_are_kept_where_asked(home: Path, tmp_path: Path) -> None:
     def drift(*more: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         out = tmp_path / "rollout.npz"

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from file_examples import GRID, LAYOUTS, LENGTHS, STEP, TIMES, VALUES, XARRAY, X, Y
+from file_examples import GRID, LAYOUTS, LENGTHS, STEP, TIMES, VALUES, XARRAY, X, Y, smooth
 from typer.testing import CliRunner
 
 from pacefno.cli import app
@@ -441,6 +441,47 @@ def test_a_fault_is_also_found_without_inspecting(tmp_path: Path) -> None:
             open_task(tmp_path / "task.toml")
 
 
+@pytest.mark.parametrize("coordinates", [True, False])
+def test_one_long_trajectory_is_noticed_and_split_in_time(
+    tmp_path: Path, coordinates: bool
+) -> None:
+    values = smooth(shape=(1, 40, 2))
+    if coordinates:  # which tell that there is no sample axis
+        npz(tmp_path, velocity=values[0], t=0.25 * np.arange(40))
+    else:
+        npz(tmp_path, velocity=values, t=None, x=None, y=None)
+    words = [] if coordinates else ["--lengths", "6.2832,3", "--step", "0.25"]
+    task = tmp_path / "task.toml"
+    done = CliRunner().invoke(
+        app, ["inspect", str(tmp_path / "a.npz"), "--write", str(task), *words]
+    )
+    assert done.exit_code == 0, done.output
+    assert (
+        "1 sample, 40 snapshots" in done.stdout and "- split by time (guessed: too" in done.stdout
+    )
+    assert 'split_by = "time"  # guessed' in task.read_text()
+    _, source = open_task(task)
+    assert [len(block) for block in source.blocks] == [28, 4, 4]
+
+
+def test_a_folder_is_inspected_as_one_file(tmp_path: Path) -> None:
+    (tmp_path / "my runs").mkdir()
+    for number in range(5):
+        np.savez(tmp_path / "my runs" / f"{number}.npz", velocity=VALUES[2 * number :][:2], t=TIMES)
+    task = tmp_path / "task.toml"
+    words = ["--lengths", "6.2832,3", "--write", str(task)]
+    for place in ("my runs", "my runs/*.npz"):
+        task.unlink(missing_ok=True)
+        done = CliRunner().invoke(app, ["inspect", str(tmp_path / place), *words])
+        assert done.exit_code == 0, done.output
+        assert "5 files, with 10 samples in all" in done.stdout
+        assert f'file = "{place}"' in task.read_text()
+        assert len(open_task(task)[1].rows[0]) == 8
+    several = [str(path) for path in (tmp_path / "my runs").iterdir()]  # as a shell hands them over
+    done = CliRunner().invoke(app, ["inspect", *several])
+    assert done.exit_code == 2 and "the pattern in quotes" in " ".join(done.stderr.split())
+
+
 def test_nan_in_a_sample_that_was_not_looked_at_is_met_when_it_is_read(tmp_path: Path) -> None:
     values = np.concatenate([VALUES, VALUES])
     path = npz(tmp_path, velocity=values)
@@ -514,7 +555,7 @@ def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
         for name, points in (("x", X), ("y", Y), ("t", TIMES)):
             file[f"train/{name}"] = scale[:, None] * points
     if not alike:
-        with pytest.raises(DatasetError, match="differs from sample to sample: bring all to one"):
+        with pytest.raises(DatasetError, match="differs from sample to sample, and a task"):
             inspect_file(tmp_path / "a.h5")
         return
     findings = inspect_file(tmp_path / "a.h5")

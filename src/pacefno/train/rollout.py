@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -76,9 +76,7 @@ def read_start(
         few = pairs.select(evenly(len(pairs), samples))
         assert isinstance(few, Pairs)
         return Start(few.input, few.target)
-    found = source.trajectories(split or "test")
-    if split is None:
-        found = replace(found, trajectories=tuple(range(found.stack.samples)))
+    found = source.trajectories(split)
     count = min(found.snapshots, 1 + (history - 1 + snapshots) * apart)
     read: Trajectories = found.cut(evenly(len(found), samples), 0, count)
     values = read.values.reshape(len(read), count, read.channels, *read.grid)[:, ::apart]
