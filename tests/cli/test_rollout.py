@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import h5py
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,19 @@ def test_pictures_and_films_are_drawn(home: Path, tmp_path: Path) -> None:
     assert "no 'w' among u, v" in call(*words, "--picture", picture, "--channel", "w", code=2)
     assert "ends in .gif or .mp4" in call(*words, "--film", tmp_path / "r.avi", code=2)
     assert "ends in .png" in call(*words, "--picture", tmp_path / "r.bmp", code=2)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no program ffmpeg")
+def test_a_film_for_a_browser_is_written_and_a_program_that_fails_is_one_sentence(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film = tmp_path / "r.mp4"
+    words = ("rollout", home / "run", home / "task.toml", "--steps", 8, "--film", film)
+    assert "r.mp4 written" in call(*words)
+    assert film.read_bytes()[4:8] == b"ftyp" and film.stat().st_size > 2000
+    film.unlink()
+    monkeypatch.setitem(matplotlib.rcParams, "animation.codec", "unheard-of")
+    assert "r.mp4: ffmpeg could not write it" in call(*words, code=1) and not film.exists()
 
 
 def test_a_film_without_its_program_is_refused_before_any_work(
