@@ -298,6 +298,39 @@ def link_in_zarr(folder: Path) -> Path:
     return path
 
 
+def complex_hdf5(folder: Path) -> Path:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["u"] = VALUES + 1j
+    return folder / "a.h5"
+
+
+def complex_pt(folder: Path) -> Path:
+    torch.save({"u": torch.from_numpy(VALUES + 1j)}, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def virtual(folder: Path) -> Path:
+    external_link(folder)
+    layout = h5py.VirtualLayout(VALUES.shape, "f8")
+    layout[...] = h5py.VirtualSource(folder / "secret.h5", "u", VALUES.shape)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_virtual_dataset("u", layout)
+    return folder / "a.h5"
+
+
+def cut_short(name: str) -> Callable[[Path], Path]:
+    """A file of a layout without its last third, as a copy that was interrupted."""
+
+    def make(folder: Path) -> Path:
+        write, file, _ = LAYOUTS[name]
+        write(folder / file, VALUES)
+        whole = (folder / file).read_bytes()
+        (folder / file).write_bytes(whole[: 2 * len(whole) // 3])
+        return folder / file
+
+    return make
+
+
 WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "end point duplicated": (end_point, [], "listed twice; say endpoint = true"),
     "NaN": (not_a_number, [], r"NaN or infinity, 1 in channel 1 .*repair"),
@@ -321,6 +354,13 @@ WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "wrong ending": (wrong_ending, [], "looks like hdf5 inside, not npy: name it a.h5"),
     "truncated": (truncated, [], "truncated or no .npz file.*copy it again"),
+    **{
+        f"truncated {name}": (cut_short(name), [], r"truncated or no \.\w+ file.*copy it again")
+        for name in ("npy", "PDEBench variables", "The Well", "pt", "NetCDF 4", "NetCDF 3")
+    },
+    "virtual HDF5": (virtual, [], "keeps its values in other files, which are never opened: store"),
+    "complex HDF5": (complex_hdf5, [], "got complex128: store real and imaginary part as two"),
+    "complex pt": (complex_pt, [], "got complex128: store real and imaginary part as two"),
     "external link": (external_link, [], "'u' is a link: expected an array, stored in this"),
     "link in NetCDF": (link_in_netcdf, [], "'u' is a link"),
     "pickle": (pickled, [], "objects other than tensors.*save a dict of tensors"),

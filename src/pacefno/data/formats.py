@@ -612,12 +612,17 @@ class NetCdf(FileFormat):
 
     def open(self, path: Path) -> Contents:
         xarray, _ = _extra("xarray"), _extra("netCDF4")
-        if _head(path).startswith(b"\x89HDF"):  # where a link may hide
+        classic, size = not _head(path).startswith(b"\x89HDF"), path.stat().st_size
+        if not classic:  # a link may hide
             with h5py.File(path, "r", locking=False) as file:
                 for _ in _walk(path, file):
                     pass
         dataset = xarray.open_dataset(path, engine="netcdf4", decode_times=False, cache=False)
-        return _by_xarray(path, dataset, "NetCDF", path.stat().st_size)
+        whole = sum(v.size * v.encoding["dtype"].itemsize for v in dataset.variables.values())
+        if classic and whole > size:  # what is missing would be read as 0
+            reason = f"declares {whole} bytes and holds {size}"
+            raise DatasetError(path, f"is truncated or no .nc file: {reason}; copy it again")
+        return _by_xarray(path, dataset, "NetCDF", size)
 
 
 @register("format", "zarr")
