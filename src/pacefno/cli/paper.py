@@ -35,7 +35,7 @@ ResultsFolder = Annotated[
 
 def default_results(preset: str, runs: Path) -> Path:
     """Only presets that mean something are kept beside the code."""
-    return Path("results") if preset in ("standard", "paper") else runs / "results"
+    return Path("results") if preset in ("standard", "long", "paper") else runs / "results"
 
 
 def bench_command(

@@ -10,6 +10,7 @@ from pacefno.data.samples import Source, as_precise
 from pacefno.files import write_text
 from pacefno.paper.bench import DATA_SEED, Say
 from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.presets import data_preset
 from pacefno.paper.report import fields, figures
 from pacefno.paper.report.collect import Table, collect, results_folder
 from pacefno.paper.report.page import Picture, Section, render_page
@@ -80,9 +81,10 @@ def draw_models(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Dr
     if not found:
         why = f"no trained models in {runs}: `pacefno bench {words}` trains them"
         return [], [f"{left_out}: {why}."]
-    folder = folder_of(data, benchmark.recipe, preset, DATA_SEED)
+    made = data_preset(preset)
+    folder = folder_of(data, benchmark.recipe, made, DATA_SEED)
     try:
-        source = open_dataset(benchmark.recipe, folder, preset=preset, seed=DATA_SEED, verify=False)
+        source = open_dataset(benchmark.recipe, folder, preset=made, seed=DATA_SEED, verify=False)
     except DatasetError as error:
         why = f"there is no dataset to use ({error}): `pacefno data generate {words}` makes it"
         return [], [f"{left_out}: {why}."]

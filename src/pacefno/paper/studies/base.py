@@ -289,7 +289,8 @@ class TrainedRow:
 
     @property
     def inference(self) -> Inference:
-        return row_named(self.scope.benchmark.rows, self.name).inference
+        row = row_named(self.scope.benchmark.rows, self.name)
+        return self.scope.benchmark.way(row.inference)
 
     @cached_property
     def identity(self) -> Cell:
