@@ -175,6 +175,9 @@ def loss_rows(benchmark: Benchmark, model: str, prefix: str = "") -> list[Ablati
         text = f"The paper's loss without its {term} term."
         changes[f"no-{term}"] = (f"without {term}", text, none)
     alone = dict.fromkeys(LOSS_TERMS, 0.0)
+    if prefix:  # an encoder, whose frame terms have gradients of another size than the error's
+        text = "The paper's loss, gradients of its frame terms kept as large as that of the error."
+        changes["balanced"] = ("the paper's, gradients balanced", text, {"balance": 1.0})
     changes["l2"] = ("L2 alone", "The relative L2 error alone.", alone)
     return [
         AblationRow(f"{prefix}loss-{name}", f"loss: {what}{suffix}", text, model, whole | change)
@@ -186,9 +189,9 @@ def loss_rows(benchmark: Benchmark, model: str, prefix: str = "") -> list[Ablati
 def rows_for(benchmark: Benchmark) -> list[AblationRow]:
     """Every row that means something for a benchmark."""
     kinematic = KINEMATIC if benchmark.task.group.moves_in_time else ()
-    # The paper's encoder has everything to learn from the frame terms: with all, and with none.
+    # The paper's encoder has everything to learn from the frame terms: with all, balanced, none.
     encoder = loss_rows(benchmark, "pace-cnn", "cnn-")
-    ends = [encoder[0], encoder[-1]] if encoder else []
+    ends = [row for row in encoder if not row.name.startswith("cnn-loss-no-")]
     return [*PAPERS, *METHOD, *kinematic, *FRAMES, *loss_rows(benchmark, "pace"), *ends]
 
 
