@@ -59,7 +59,7 @@ own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that 
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
-	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md
+	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md docs/paper.md
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) datasets runs report build dist

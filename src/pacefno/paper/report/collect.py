@@ -13,7 +13,8 @@ from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
 
-PREFERRED = ("paper", "standard", "quick", "smoke")  # the first that has rows is shown
+# The first that has rows is shown; `long` is for single rows beside a whole table of `standard`.
+PREFERRED = ("paper", "standard", "long", "quick", "smoke")
 
 
 @final
