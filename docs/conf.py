@@ -1,4 +1,4 @@
-"""The site: `make docs` runs Sphinx with this file; warnings are errors, no page needs a network."""
+"""The site: `make docs` runs Sphinx with this file. No page needs a network."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ FRAME = """
 """
 MISSING = """
 ```{note}
-The explorer was not built with this copy of the site: `make explorer` makes it, and `make docs` then puts it here.
+The explorer was not built with this copy of the site: `make explorer` makes it, and `make docs`
+then puts it here.
 ```
 """
 

@@ -14,9 +14,13 @@ import math
 from pathlib import Path
 
 import matplotlib
+import numpy
 import torch
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor
 
 import pacefno
@@ -218,13 +222,137 @@ def draw_terminal_frame() -> None:
     save(figure, "concept-terminal-frame")
 
 
+# --- the moving picture ---------------------------------------------------------------------------
+
+MODELS = Path(__file__).parent / "models"
+PROBLEM = "shallow_water"
+FRAMES = 36  # of the loop, there and back
+FARTHEST = (0.45, 0.3, 0.8, 0.5)  # shifts in periods, velocities: the end of the path
+COLOURS = 96  # of the palette
+MODEL_TITLES = {"fno": "FNO", "pace": "PACE", "fno-aug": "FNO + augmentation"}
+TRAINED = (0.15, 0.15, 0.2, 0.2)  # `train_range` of the benchmark
+LARGEST = 2_000_000  # bytes
+
+
+def load_drag(models: Path) -> tuple[dict[str, pacefno.PACE], Tensor, Tensor]:
+    """The models and one sample of the moving picture."""
+    folder = models / PROBLEM
+    if not folder.exists():
+        raise SystemExit(f"{folder}: expected trained models: make models")
+    samples = load_file(folder / "samples.safetensors")
+    found = {title: pacefno.load(folder / name) for name, title in MODEL_TITLES.items()}
+    return found, samples["input"][:1], samples["target"][:1]
+
+
+def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
+    """A field dragged and set in motion, there and back: input, truth, both predictions, errors."""
+    known, field, target = load_drag(models)
+    pace = known["PACE"]
+    group, names = pace.group, list(known)
+    shares = [(1 - math.cos(2 * math.pi * i / FRAMES)) / 2 for i in range(FRAMES // 2 + 1)]
+    fields, errors = [], {name: [] for name in known}
+    for share in shares:
+        xi = share * torch.tensor([FARTHEST], dtype=torch.float64)
+        moved = group.act(pacefno.Field(field, pace.input), xi).values
+        truth = group.act(pacefno.Field(target, pace.output), xi).values
+        with torch.no_grad():
+            found = [model(moved) for model in known.values()]
+        fields.append([one[0, 0] for one in (moved, truth, *found)])
+        for name, one in zip(names, found, strict=True):
+            error = pacefno.metrics.canonical_error(group, pace.output, xi, one, truth)
+            errors[name].append(float(error))
+    seen = torch.cat([field[0, 0].flatten(), target[0, 0].flatten()])
+    low, high = (float(seen.quantile(share)) for share in (0.01, 0.99))
+    inside = min(reach / far for reach, far in zip(TRAINED, FARTHEST, strict=True))
+    pages = []
+    for number, share in enumerate(shares):
+        figure = Figure(figsize=(7.6, 3.9), dpi=100, facecolor="white")
+        figure.subplots_adjust(
+            left=0.09, right=0.985, top=0.83, bottom=0.13, hspace=0.32, wspace=0.06
+        )
+        grid = figure.add_gridspec(2, 4, height_ratios=(1.75, 1))
+        heads = [
+            "input, now",
+            "truth, later",
+            *(f"{name}: {errors[name][number]:.0%} off" for name in names[:2]),
+        ]
+        for column, (values, head) in enumerate(zip(fields[number][:4], heads, strict=True)):
+            axes = figure.add_subplot(grid[0, column])
+            axes.imshow(
+                values.T,
+                origin="lower",
+                cmap="cividis",
+                vmin=low,
+                vmax=high,
+                interpolation="bilinear",
+            )
+            plain(axes, head, (INK, INK, VERMILION, BLUE)[column])
+            axes.title.set(weight="bold", size=11)
+        axes = figure.add_subplot(grid[1, :])
+        axes.axvspan(0, inside, color=SHADE)
+        axes.text(
+            inside / 2,
+            1.6,
+            "moved so far in training",
+            ha="center",
+            va="top",
+            fontsize=8,
+            color=GREY,
+        )
+        for name, colour in zip(names, (VERMILION, BLUE, ORANGE), strict=True):
+            axes.semilogy(shares, errors[name], color=colour, lw=1.8, label=name)
+            axes.plot(share, errors[name][number], "o", color=colour, ms=8)
+        axes.set(xlim=(0, 1.01), ylim=(0.02, 2), yticks=[0.1, 1], yticklabels=["10 %", "100 %"])
+        axes.set_xlabel("how far and how fast it is dragged", fontsize=9)
+        axes.set_ylabel("error", fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.set_xticks([])
+        axes.minorticks_off()
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", borderpad=0.1)
+        axes.spines[["top", "right"]].set_visible(False)
+        speed = math.hypot(*FARTHEST[2:]) * share
+        place = (
+            f"shifted by {FARTHEST[0] * share:.2f} of the box, carried by a current of {speed:.2f}"
+        )
+        figure.text(0.09, 0.925, f"Height of shallow water, {place}", fontsize=11, color=INK)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pages.append(Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB"))
+    both = Image.new("RGB", (pages[0].width, 2 * pages[0].height))
+    both.paste(pages[0])
+    both.paste(pages[-1], (0, pages[0].height))
+    palette = both.quantize(COLOURS)
+    reduced = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
+    loop = [*reduced, *reduced[-2:0:-1]]
+    durations = [90] * len(loop)
+    durations[0] = durations[len(shares) - 1] = 900  # rest at both ends
+    loop[0].save(output, save_all=True, append_images=loop[1:], duration=durations, loop=0)
+    size = output.stat().st_size
+    print(f"{output}: {len(loop)} frames, {size / 1e6:.2f} MB")
+    for name in names:
+        print(
+            f"{name}: {errors[name][0]:.3f} unmoved, {errors[name][-1]:.3f} at the end of the path"
+        )
+    if stills is not None:
+        stills.mkdir(parents=True, exist_ok=True)
+        for number in (0, len(shares) // 2, len(shares) - 1):
+            pages[number].save(stills / f"drag-{number:02d}.png")
+    if size > LARGEST:
+        raise SystemExit(f"{output}: expected at most {LARGEST / 1e6:g} MB: use fewer frames")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("concepts", "drag"))
-    if parser.parse_args().what == "concepts":
-        draw_frame()
-        draw_slice()
-        draw_terminal_frame()
+    parser.add_argument("--models", type=Path, default=MODELS, help="where `make models` put them")
+    parser.add_argument("--stills", type=Path, help="also write some frames of drag.gif as PNG")
+    options = parser.parse_args()
+    if options.what == "drag":
+        draw_drag(options.models, FIGURES / "drag.gif", options.stills)
+        return
+    draw_frame()
+    draw_slice()
+    draw_terminal_frame()
 
 
 if __name__ == "__main__":

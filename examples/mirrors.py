@@ -2,8 +2,9 @@
 Mirrors
 =======
 
-Burgers' equation does not know left from right: mirror a state and change its sign, and its solution is mirrored too. A
-network has to be told. Two ways: average any operator over the mirror, or give it weights that know the mirror.
+Burgers' equation does not know left from right: mirror a state and change its sign, and its
+solution is mirrored too. A network has to be told. Two ways: average any operator over the mirror,
+or give it weights that know the mirror.
 """
 
 import math
@@ -32,7 +33,8 @@ x, y = pairs[:, 0], pairs[:, 1]
 # %%
 # The mirror
 # ----------
-# A finite group acts by the kind of each channel. ``u`` is a velocity, so it changes sign in a mirror.
+# A finite group acts by the kind of each channel. ``u`` is a velocity, so it changes sign in a
+# mirror.
 
 group = pacefno.PointGroup("z2")
 now = pacefno.FieldType.parse("u: velocity", 1)
@@ -44,9 +46,9 @@ x_mirrored, y_mirrored = (group.act(pacefno.Field(f, now), xi).values for f in (
 # %%
 # Three operators
 # ---------------
-# ``Symmetrised(fno, "z2")`` averages over the group at test time and is exactly symmetric whatever the operator is; with
-# ``samples=1`` it costs nothing in training, where each sample is shown as it is or mirrored, by chance. ``GroupFNO``
-# has weights that know the group.
+# ``Symmetrised(fno, "z2")`` averages over the group at test time and is exactly symmetric whatever
+# the operator is; with ``samples=1`` it costs nothing in training, where each sample is shown as
+# it is or mirrored, by chance. ``GroupFNO`` has weights that know the group.
 
 sizes = dict(dim=1, in_channels=1, out_channels=1, modes=12)
 torch.manual_seed(0)
@@ -82,7 +84,9 @@ for panel, (name, model) in zip(axes, models.items(), strict=True):
     follows = pacefno.metrics.equivariance_error(
         model, group, x_test, channels="u: velocity", xi=xi
     ).mean()
-    print(f"{name:14s} error {error:.3f}, mirrored {mirrored:.3f}; equivariance error {follows:.1e}")
+    print(
+        f"{name:14s} error {error:.3f}, mirrored {mirrored:.3f}; equivariance error {follows:.1e}"
+    )
     panel.plot(turns, y_mirrored[0, 0], color="black", lw=4, alpha=0.3, label="truth, mirrored")
     panel.plot(turns, found_mirrored[0, 0], color="#0072B2", label="prediction")
     panel.set(title=f"{name}: {mirrored:.2f}", xlabel="x")

@@ -2,8 +2,8 @@
 Wrap a neuraloperator FNO
 =========================
 
-An FNO of the `neuraloperator` package is trained on flows in one place and at rest. Then the same flows arrive
-elsewhere, carried by a uniform wind. Wrapping it is one line and needs no training.
+An FNO of the `neuraloperator` package is trained on flows in one place and at rest. Then the same
+flows arrive elsewhere, carried by a uniform wind. Wrapping it is one line and needs no training.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,9 @@ torch.manual_seed(0)
 # %%
 # Data
 # ----
-# Decaying turbulence: random velocity fields without a mean flow, solved for half a time unit in a box of length 1. Each
-# is put where its strongest wave has phase zero, so that all samples lie "in one place".
+# Decaying turbulence: random velocity fields without a mean flow, solved for half a time unit in a
+# box of length 1. Each is put where its strongest wave has phase zero, so that all samples lie "in
+# one place".
 
 equation = pacefno.pde.NavierStokesVelocity(nu=2e-3)
 group, points, horizon = pacefno.Galilean(2), 32, 0.5
@@ -33,18 +34,18 @@ start = 0.25 * start / start.std()
 
 place = pacefno.PACE(torch.nn.Identity(), group, **what).eval()
 start = place.canonicalize(start)
-later = pacefno.pde.solve(equation, start, [0.0, horizon], 5e-3)[:, 1]
+later = pacefno.pde.solve(equation, start, [0.0, horizon], 1e-2)[:, 1]
 x, y = start.float(), later.float()
 train, test = slice(0, 220), slice(220, 260)
 
 # %%
 # Train
 # -----
-# Nothing here knows of PACE: a plain loop around a plain FNO, which is told where each point lies (neuraloperator's
-# default).
+# Nothing here knows of PACE: a plain loop around a plain FNO, which is told where each point lies
+# (neuraloperator's default).
 
 fno = FNO(n_modes=(12, 12), hidden_channels=12, n_layers=3, in_channels=2, out_channels=2)
-steps, batch = 150, 16
+steps, batch = 220, 16
 optimizer = torch.optim.AdamW(fno.parameters(), lr=5e-3)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=steps)
 for _ in range(steps):
@@ -65,21 +66,23 @@ model = pacefno.PACE(fno, group, **what).eval()
 # %%
 # Move
 # ----
-# The test flows are shifted by half a box and carried by a wind of growing speed, and *solved anew* from there. The error
-# is that of the flow without the wind, whose norm would flatter both.
+# The test flows are shifted by half a box and carried by a wind of growing speed, and *solved
+# anew* from there. The error is that of the flow without the wind, whose norm would flatter both.
 
-winds = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5]
+winds = [0.0, 0.1, 0.2, 0.35, 0.5]
 names = {"neuraloperator FNO": fno, "wrapped by PACE": model}
 errors = {name: [] for name in names}
 for wind in winds:
     xi = torch.tensor([[0.5, 0.3, wind, -wind]], dtype=torch.float64).expand(40, -1)
     moved = group.act(pacefno.Field(start[test], model.input), xi).values
-    truth = pacefno.pde.solve(equation, moved, [0.0, horizon], 5e-3)[:, 1].float()
+    truth = pacefno.pde.solve(equation, moved, [0.0, horizon], 1e-2)[:, 1].float()
     still = truth.mean(dim=(2, 3), keepdim=True)
     with torch.no_grad():
         for name, one in names.items():
             found = one(moved.float())
-            errors[name].append(float(pacefno.metrics.relative_l2(found - still, truth - still).mean()))
+            errors[name].append(
+                float(pacefno.metrics.relative_l2(found - still, truth - still).mean())
+            )
 
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for (name, line), style in zip(errors.items(), ("o-", "s-"), strict=True):

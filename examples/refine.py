@@ -2,9 +2,9 @@
 Refine
 ======
 
-The default frames of PACE are exactly consistent: move a field, and its frame moves with it. A frame that is learned by an
-ordinary encoder is not, above all outside its training range. ``refine`` improves such a frame for each sample at test
-time, all weights frozen.
+The default frames of PACE are exactly consistent: move a field, and its frame moves with it. A
+frame that is learned by an ordinary encoder is not, above all outside its training range.
+``refine`` improves such a frame for each sample at test time, all weights frozen.
 """
 
 import math
@@ -47,8 +47,8 @@ for step in range(150):
 # %%
 # Far away
 # --------
-# Now shifts from 0 to half a period. The refined frame is the one whose pulled-back field the encoder takes for unmoved,
-# found by a few Gauss-Newton steps from its own estimate.
+# Now shifts from 0 to half a period. The refined frame is the one whose pulled-back field the
+# encoder takes for unmoved, found by a few Gauss-Newton steps from its own estimate.
 
 operator = torch.nn.Identity()
 model = pacefno.PACE(operator, group, channels="u: scalar", frame=frame.eval()).eval()
@@ -60,7 +60,8 @@ refined = model.refine(moved)
 before = group.difference(estimate, xi).abs()[:, 0]
 after = group.difference(refined.xi, xi).abs()[:, 0]
 for name, part in (("within 0.1", xi[:, 0] <= 0.1), ("beyond", xi[:, 0] > 0.1)):
-    print(f"{name:11s} error of the shift: {before[part].mean():.4f}, refined {after[part].mean():.4f}")
+    found = f"{before[part].mean():.4f}, refined {after[part].mean():.4f}"
+    print(f"{name:11s} error of the shift: {found}")
 print(f"energy: {refined.energy_before.mean():.1e}, refined {refined.energy_after.mean():.1e}")
 assert bool((refined.energy_after <= refined.energy_before).all())
 
@@ -74,9 +75,11 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Refinement makes a frame consistent with the encoder; it cannot make the encoder right. The default frame of PACE
-# needs none of it:
+# Refinement makes a frame consistent with the encoder; it cannot make the encoder right. The
+# default frame of PACE needs none of it:
 
-exact = pacefno.PACE(operator, group, channels="u: scalar", frame=pacefno.frames.PhaseSlice(group).frame())
+exact = pacefno.PACE(
+    operator, group, channels="u: scalar", frame=pacefno.frames.PhaseSlice(group).frame()
+)
 error = group.difference(exact.eval().frame_of(moved).xi, xi).abs().max()
 print(f"read off the slice, the shift is right to {error:.1e}")

@@ -2,8 +2,8 @@
 A rollout film
 ==============
 
-An operator predicts a short step; a rollout feeds its predictions back to it. In a moving frame, a plain operator is lost
-after a few steps. This page trains one, wraps it, and films both.
+An operator predicts a short step; a rollout feeds its predictions back to it. In a moving frame, a
+plain operator is lost after a few steps. This page trains one, wraps it, and films both.
 """
 
 import math
@@ -17,7 +17,8 @@ import pacefno
 # %%
 # Data
 # ----
-# Trajectories of Burgers' equation at rest, 21 snapshots each; every step of every trajectory is a training pair.
+# Trajectories of Burgers' equation at rest, 21 snapshots each; every step of every trajectory is a
+# training pair.
 
 points, step, samples = 64, 0.05, 48
 equation = pacefno.pde.Burgers(1, nu=0.01)
@@ -64,8 +65,9 @@ plain = pacefno.PACE(operator, pacefno.Trivial(1), **what).eval()  # nothing is 
 # %%
 # Roll out
 # --------
-# Trajectories that were not in training, boosted by 0.5: in two time units they cross the box once. The truth is solved
-# from the boosted states; ``conserve`` keeps the mean that Burgers' equation keeps.
+# Trajectories that were not in training, boosted by 0.5: in two time units they cross the box
+# once. The truth is solved from the boosted states; ``conserve`` keeps the mean that Burgers'
+# equation keeps.
 
 boosted = (films[40:, 0] + 0.5).double()
 truth = pacefno.pde.solve(equation, boosted, times, 0.01).float()[:, 1:]
@@ -82,7 +84,9 @@ errors = {
     for name, film in rollouts.items()
 }
 for name, error in errors.items():
-    print(f"{name:20s} error after 1 step {error[0]:.3f}, 10 steps {error[9]:.3f}, 40 {error[-1]:.3f}")
+    print(
+        f"{name:20s} error after 1 step {error[0]:.3f}, 10 steps {error[9]:.3f}, 40 {error[-1]:.3f}"
+    )
 
 # %%
 # The film

@@ -2,8 +2,8 @@
 Rotations
 =========
 
-A cluster of vortices has a place and a direction, and both can be read off it. PACE uses them to follow any turn, also
-around a network that was never meant to.
+A cluster of vortices has a place and a direction, and both can be read off it. PACE uses them to
+follow any turn, also around a network that was never meant to.
 """
 
 import math
@@ -18,7 +18,8 @@ torch.manual_seed(0)
 # %%
 # A turning field
 # ---------------
-# Compact vorticity without net circulation, as on every torus, and a network that sees positions and pads with zeros.
+# Compact vorticity without net circulation, as on every torus, and a network that sees positions
+# and pads with zeros.
 
 points = 64
 axis = torch.arange(points, dtype=torch.float64) / points
@@ -68,7 +69,9 @@ wrong = group.difference(model.frame_of(turned).xi, group.compose(xi, model.fram
 print(f"angles read off the fields are right to {wrong[:, 2].abs().max():.1e} radians")
 
 # %%
-figure, axes = plt.subplots(1, 4, figsize=(10, 2.9), layout="constrained", width_ratios=(1, 1, 1, 1.6))
+figure, axes = plt.subplots(
+    1, 4, figsize=(10, 2.9), layout="constrained", width_ratios=(1, 1, 1, 1.6)
+)
 for panel, number in zip(axes, (12, 16, 21), strict=False):
     panel.imshow(turned[number, 0].T, origin="lower", cmap="RdBu_r", vmin=-1.3, vmax=1.3)
     panel.set(xticks=[], yticks=[], title=f"{math.degrees(angles[number]):.0f} degrees")
@@ -81,5 +84,5 @@ axes[3].spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# A field that fills its box has no such angle, because the torus cannot be turned; PACE then warns and
-# says which coordinate is missing. :doc:`/method` says what is exact and what is not.
+# A field that fills its box has no such angle, because the torus cannot be turned; PACE then warns
+# and says which coordinate is missing. :doc:`/method` says what is exact and what is not.

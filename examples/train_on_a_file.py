@@ -2,9 +2,9 @@
 Train on a file
 ===============
 
-From a NetCDF file to a trained and scored model that follows its input. On the command line these are four commands:
-``pacefno inspect flow.nc --write task.toml``, ``pacefno train task.toml --model pace``, the same with ``--model fno``, and
-``pacefno evaluate RUN``.
+From a NetCDF file to a trained and scored model that follows its input. On the command line these
+are four commands: ``pacefno inspect flow.nc --write task.toml``, ``pacefno train task.toml --model
+pace``, the same with ``--model fno``, and ``pacefno evaluate RUN``.
 """
 
 import tempfile
@@ -24,8 +24,8 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # The file
 # --------
-# Burgers' equation from 300 random states, solved exactly by the formula of Cole and Hopf. Any other file with a
-# sample axis and periodic axes of space will do.
+# Burgers' equation from 300 random states, solved exactly by the formula of Cole and Hopf. Any
+# other file with a sample axis and periodic axes of space will do.
 
 n, nu, later, rng = 128, 0.01, 0.3, np.random.default_rng(0)
 x = np.arange(n) / n
@@ -50,8 +50,8 @@ flow.to_netcdf(folder / "flow.nc")
 # %%
 # What is in it?
 # --------------
-# ``inspect`` looks, says what it found, and writes a document in which every guess is marked. That u is a velocity, which
-# a boost adds to, is something only we can know.
+# ``inspect`` looks, says what it found, and writes a document in which every guess is marked. That
+# u is a velocity, which a boost adds to, is something only we can know.
 
 findings = inspect_file(folder / "flow.nc", Answers(channels="u: velocity"))
 write_task(findings, folder / "task.toml")
@@ -60,8 +60,8 @@ print((folder / "task.toml").read_text())
 # %%
 # Train
 # -----
-# PACE, and the same operator without it. The presets are ``smoke`` (seconds), ``quick`` (minutes) and ``standard``; any
-# setting can be changed, and here the smallest preset gets more steps.
+# PACE, and the same operator without it. The presets are ``smoke`` (seconds), ``quick`` (minutes)
+# and ``standard``; any setting can be changed, and here the smallest preset gets more steps.
 
 task, source = open_task(folder / "task.toml")
 longer = {"batch": 16, "epochs": 5, "passes": 3, "most_steps": 45}
@@ -74,8 +74,9 @@ models = {
 # %%
 # Score
 # -----
-# Test samples as they are, and moved as ``[ood]`` says: input and target by the same element. A boost adds to the norm that
-# errors are divided by, so the motion is removed before the two are compared.
+# Test samples as they are, and moved as ``[ood]`` says: input and target by the same element. A
+# boost adds to the norm that errors are divided by, so the motion is removed before the two are
+# compared.
 
 rest, moved = (source.load(split).select(slice(None)) for split in ("test_id", "test_ood"))
 for name, model in models.items():
