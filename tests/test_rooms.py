@@ -20,7 +20,7 @@ CORE = (
 )  # fmt: skip
 ROOMS = (
     *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "train",
-    "auditing", "paper", "cli",
+    "auditing", "explorer", "paper", "cli",
 )  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}  # the doors: they may open on every room
 MOST_MODULES_OF_A_TRAINING = 45
