@@ -19,7 +19,7 @@ CORE = (
     "losses", "testing",
 )  # fmt: skip
 ROOMS = (
-    *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "train",
+    *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "exporting", "train",
     "auditing", "explorer", "paper", "cli",
 )  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}  # the doors: they may open on every room
