@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
 NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
 
-.PHONY: help demo test check lint types bench wheel problems own tables docs pictures gif clean
+.PHONY: help demo test check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,12 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 
 own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that is not ours (about 15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
+
+models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/models/train.py
+
+explorer: $(STAMP)  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)
+	$(BIN)/pacefno explore docs/models/*/*/ --output build/explorer.html
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report

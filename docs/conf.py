@@ -62,7 +62,7 @@ html_copy_source = html_show_sourcelink = False
 pygments_style, pygments_dark_style = "friendly", "github-dark"
 
 # --- the explorer: one page of its own, which `make explorer` writes; embedded where it is there
-EXPLORER = HERE.parent / "build" / "explorer"
+EXPLORER = HERE.parent / "build" / "explorer.html"
 FRAME = """
 ```{{raw}} html
 <p><a href="{path}">Open it in a page of its own</a></p>
@@ -78,15 +78,13 @@ then puts it here.
 
 
 def embed_explorer(app: Sphinx, page: str, source: list[str]) -> None:
-    built = (EXPLORER / "index.html").exists()
-    text = FRAME.format(path="_static/explorer/index.html") if built else MISSING
+    text = FRAME.format(path="_static/explorer.html") if EXPLORER.exists() else MISSING
     source[0] = source[0].replace("<!-- explorer -->", text)
 
 
 def copy_explorer(app: Sphinx, problem: Exception | None) -> None:
     if problem is None and app.builder.format == "html" and EXPLORER.exists():
-        target = Path(app.outdir) / "_static" / "explorer"
-        shutil.copytree(EXPLORER, target, dirs_exist_ok=True)
+        shutil.copy(EXPLORER, Path(app.outdir) / "_static")
 
 
 def setup(app: Sphinx) -> None:
