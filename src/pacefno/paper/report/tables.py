@@ -100,7 +100,7 @@ PAIR_COLUMNS = (
     EQUIVARIANCE,
     PARAMETERS,
     Column("epoch, s", "seconds", "epoch_seconds"),
-    Column("OOD pass, s", "seconds", "pass_seconds"),
+    Column("OOD pass, s", "seconds", "ood_seconds"),
     SEEDS,
 )
 ROLLOUT_COLUMNS = (
@@ -131,8 +131,8 @@ MEANINGS = {
     "follows its input",
     "parameters": "trainable numbers",
     "training, s": "seconds of training, mean over seeds",
-    "epoch, s": "seconds of an epoch of training on a quiet machine (benchmarks/runtime.py)",
-    "OOD pass, s": "seconds to predict the OOD test set there, in the paper's batches",
+    "epoch, s": "seconds of an epoch of training on the full grid (pacefno study runtime)",
+    "OOD pass, s": "seconds to predict the OOD test set, in the paper's batches (pacefno study runtime)",
     "seeds": "trainings behind the line",
 }
 

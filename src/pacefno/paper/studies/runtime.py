@@ -39,7 +39,10 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
         "pace-cnn-tta": (16.5571, 10.0376), "gfno": (55.9359, 9.2956),
     },
 }  # fmt: skip
-MODELS = ("fno", "fno-aug", "pace-cnn", "pace-cnn-tta", "gfno", "pace", "pace-tta")
+MODELS = (
+    "fno", "fno-aug", "pace-cnn", "pace-cnn-tta", "gfno", "pace", "pace-tta", "fno-nogrid",
+    "fno-nogrid-centred", "pace-analytic", "pace-gfno", "fno-symmetrised", "pace-symmetrised",
+)  # fmt: skip
 EVALUATION_BATCH = {1: 1, 2: 10, 3: 10}  # the paper's, by dimension
 COLUMNS = ("epoch_seconds", "ood_seconds")
 
