@@ -160,7 +160,8 @@ def test_code_is_found_by_its_name() -> None:
     assert exists("pacefno.losses.objective") and exists("pacefno.pace.PACE.at")
     assert not exists("pacefno.losses.objektive") and not exists("pacefno.nowhere.at.all")
     for claim, finding in judged([ROOT / "results"])["method"]:
-        assert finding.word == "done", (claim.what, finding.result)
+        open_ = "guess" in claim.differs or "not ablated yet" in finding.result
+        assert finding.word == ("partly" if open_ else "done"), (claim.what, finding.result)
 
 
 def test_times_come_from_the_study_and_are_ratios(
