@@ -271,6 +271,8 @@ def _plan_benchmark(
         raise UsageError(
             f"{row!r} has no training of its own: it uses the weights of {other!r}; train that"
         )
+    if (preset, row) == ("paper", "pace"):
+        say("the frame of 'pace' is ours; the paper's own estimator is --model pace-cnn")
     config = with_overrides(config_for(chosen, row, preset, seed), assignments)
     folder = out or run_folder(Path("runs"), name, row, preset, config.seed)
     return config, lambda show: prepare_data(chosen, preset, data, data_seed, show), folder

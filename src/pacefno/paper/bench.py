@@ -82,6 +82,15 @@ def results_file(folder: Path, benchmark: str) -> ResultsFile:
     return ResultsFile(folder / f"{benchmark}.json", KEY, {"problem": benchmark})
 
 
+def runtime_file(folder: Path) -> ResultsFile:
+    """``folder/runtime.json``: seconds of an epoch and of an OOD pass, measured on a quiet machine
+    (``benchmarks/runtime.py``); those of a training in a table may have been spent waiting.
+    """
+    return ResultsFile(
+        folder / "runtime.json", ("problem", "preset", "model"), {"study": "runtime"}
+    )
+
+
 def merge_results(folder: Path, benchmark: str, new: list[Result]) -> list[Result]:
     """Add rows to a benchmark's table; one of the same preset, model and seed is replaced."""
     return results_file(folder, benchmark).add(new)

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.paper.bench import Result, ResultsError, results_file
+from pacefno.paper.bench import Result, ResultsError, results_file, runtime_file
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
-from pacefno.paper.studies.base import study_cells
-from pacefno.paper.studies.runtime import COLUMNS
 from pacefno.paper.style import Statistic, statistic
 
 # The first that has rows is shown; `long` is for single rows beside a whole table of `standard`.
@@ -110,13 +108,16 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
     each benchmark shows its largest one.
     """
     sources = [results_folder(folder) for folder in folders]
+    clocks = [runtime_file(folder) for folder in sources]
+    times = {clock.key_of(row): row for clock in clocks for row in clock.read()}
     tables = {}
     for name, benchmark in BENCHMARKS.items():
         files = [results_file(folder, name) for folder in sources]
         merged = {file.key_of(result): result for file in files for result in file.read()}
-        table = make_table(benchmark, [merged[key] for key in sorted(merged)], preset)
+        results = [merged[key] for key in sorted(merged)]
+        timed = [times.get((name, one["preset"], one["model"]), {}) | one for one in results]
+        table = make_table(benchmark, timed, preset)
         if table is not None:
-            _show_quiet_times(table, sources)
             tables[name] = table
     if not tables:
         wanted = f" with preset {preset!r}" if preset else ""
@@ -125,14 +126,6 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
             "make it with `pacefno bench BENCHMARK`, or name the folder that holds it"
         )
     return tables
-
-
-def _show_quiet_times(table: Table, sources: Sequence[Path]) -> None:
-    """Replace seconds that a training or evaluation took beside other work by measured ones."""
-    cells = study_cells("runtime", sources, table.benchmark, table.preset)
-    times = {cell["model"]: cell for cell in cells}
-    for result in table.results:
-        result |= {key: times.get(result["model"], {}).get(key) for key in COLUMNS}
 
 
 def make_table(benchmark: Benchmark, results: list[Result], preset: str | None) -> Table | None:

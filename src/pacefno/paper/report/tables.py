@@ -22,14 +22,9 @@ from pacefno.paper.studies.base import study_cells
 from pacefno.paper.style import Statistic
 from pacefno.registry import unknown
 
-SUMMARY_ROWS = {  # row of a benchmark -> what somebody calls it who has not met its name
-    "fno": "plain FNO",
-    "fno-aug": "FNO trained on moved inputs",
-    "fno-nogrid-centred": "FNO without positions, mean removed",
-    "gfno": "group FNO",
-    "pace": "PACE around an FNO",
-    "pace-gfno": "PACE around a group FNO",
-}
+SUMMARY_ROWS = (
+    "fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno",
+)  # fmt: skip
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -100,7 +95,7 @@ PAIR_COLUMNS = (
     EQUIVARIANCE,
     PARAMETERS,
     Column("epoch, s", "seconds", "epoch_seconds"),
-    Column("OOD pass, s", "seconds", "ood_seconds"),
+    Column("OOD pass, s", "seconds", "pass_seconds"),
     SEEDS,
 )
 ROLLOUT_COLUMNS = (
@@ -131,8 +126,8 @@ MEANINGS = {
     "follows its input",
     "parameters": "trainable numbers",
     "training, s": "seconds of training, mean over seeds",
-    "epoch, s": "seconds of an epoch of training on the full grid (pacefno study runtime)",
-    "OOD pass, s": "seconds to predict the OOD test set, in the paper's batches (pacefno study runtime)",
+    "epoch, s": "seconds of an epoch of training on a quiet machine (benchmarks/runtime.py)",
+    "OOD pass, s": "seconds to predict the OOD test set there, in the paper's batches",
     "seeds": "trainings behind the line",
 }
 
@@ -228,11 +223,9 @@ def markdown_summary(tables: Tables) -> str:
     for table in of_pairs:
         paper = table.benchmark.paper.get("pace")
         cells = [_summary_cell(table, name) for name in shown]
-        ends = [f"{paper[1]:.4f}" if paper else ""]
-        preset = "" if table.preset == "standard" else f", preset {table.preset}"
-        rows.append([f"{table.benchmark.title}{preset}", *cells, *ends])
-    heads = [SUMMARY_ROWS[name] for name in shown]
-    return _aligned(["moved inputs of", *heads, "paper: PACE"], rows) + "\n"
+        ends = [f"{paper[1]:.4f}" if paper else "", table.preset]
+        rows.append([table.benchmark.title, *cells, *ends])
+    return _aligned(["problem", *shown, "paper: PACE", "preset"], rows) + "\n"
 
 
 def markdown_claims(section: str, folders: Sequence[Path]) -> str:
