@@ -46,11 +46,12 @@ def test_the_commands_of_the_page_lead_from_the_file_to_predictions(
     lines = "\n".join(blocks).replace("\\\n", " ").replace("quick", "smoke").splitlines()
     commands = [line.split() for line in lines if line and "fields.npy" not in line]
     seen = [words[1] for words in commands]
-    assert seen == ["inspect", "train", "train", "evaluate", "report", "rollout", "predict"]
+    steps = ["inspect", "train", "train", "evaluate", "report", "audit", "rollout", "predict"]
+    assert seen == steps
     for words in commands:
         done = CliRunner().invoke(app, words[1:])
         assert done.exit_code == 0, done.output
-    for name in ("rollout.h5", "rollout.png", "rollout.gif", "predictions.npz"):
+    for name in ("rollout.h5", "rollout.png", "rollout.gif", "predictions.npz", "audit.html"):
         assert Path(name).stat().st_size > 1000
     assert "PACE, one-shot" in Path("report/index.html").read_text()
     names: dict[str, object] = {}
