@@ -15,7 +15,9 @@ so that three rules hold everywhere:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -66,6 +68,8 @@ def check_field(
             f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
             f"give it {channels} channels, not {field.shape[1]}"
         )
+    if torch.compiler.is_compiling():
+        return  # a graph cannot look at values; pacefno.export checks them before it
     if 0 in got:
         raise FieldError(
             f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
@@ -202,6 +206,13 @@ def grid_axes(dim: int) -> tuple[int, ...]:
     return tuple(range(-dim, 0))
 
 
+def exact_mean(values: Tensor, dim: int | list[int], *, keepdim: bool = False) -> Tensor:
+    """The mean in float64 of values in any precision."""
+    if as_products():  # ONNX has no mean in another precision than that of the values
+        return values.double().mean(dim=dim, keepdim=keepdim)
+    return values.mean(dim=dim, keepdim=keepdim, dtype=torch.float64)
+
+
 def to_spectrum(field: Tensor, dim: int) -> Tensor:
     """Half spectrum over the last ``dim`` axes, normalised so that coefficient 0 is the mean."""
     return torch.fft.rfftn(field.to(compute_dtype(field.dtype)), dim=grid_axes(dim), norm="forward")
@@ -224,13 +235,16 @@ def shift_phase(
     phase, so any other choice makes a shift lossy; with this one every shift is unitary and ``-d``
     undoes ``+d`` to round-off.
     """
+    return unit_phase(_shift_turns(n, -distance, half, dtype))
+
+
+def _shift_turns(n: int, distance: Tensor, half: bool, dtype: torch.dtype | None) -> Tensor:
+    """``k d``, reduced to one turn where it is rounded to another dtype; 0 for the Nyquist mode."""
     k = frequencies(n, half=half, dtype=distance.dtype, device=distance.device)
-    if n % 2 == 0:
-        k = torch.where(k.abs() == n // 2, 0.0, k)
-    turns = -distance[..., None] * k
+    turns = distance[..., None] * torch.where(2 * k.abs() == n, 0.0, k)
     if dtype is not None and dtype != turns.dtype:
         turns = (turns - turns.detach().round()).to(dtype)
-    return unit_phase(turns)
+    return turns
 
 
 def unit_phase(turns: Tensor) -> Tensor:
@@ -250,6 +264,10 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
     dim = len(shape)
     old = tuple(field.shape[-dim:])
     if old == shape:
+        return field
+    if as_products():
+        for axis, (n_old, n_new) in enumerate(zip(old, shape, strict=True), start=-dim):
+            field = along(field, axis, between_grids(n_old, n_new, like=field))
         return field
     spectrum = to_spectrum(field, dim)
     for axis, (n_old, n_new) in enumerate(zip(old, shape, strict=True)):
@@ -284,8 +302,12 @@ def coarsen(field: Tensor, stride: int) -> Tensor:
 def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
     """Remove every mode above ``top`` on each axis; by default just the Nyquist modes."""
     shape = tuple(field.shape[-dim:])
-    k = wavenumbers(shape, device=field.device).abs()
     limits = [top if top is not None else (n - 1) // 2 for n in shape]
+    if as_products():
+        for axis, (n, limit) in enumerate(zip(shape, limits, strict=True), start=-dim):
+            field = along(field, axis, between_grids(n, n, like=field, top=limit))
+        return field
+    k = wavenumbers(shape, device=field.device).abs()
     keep = torch.stack([k[i] <= limit for i, limit in enumerate(limits)]).all(dim=0)
     return from_spectrum(to_spectrum(field, dim) * keep, shape).to(field.dtype)
 
@@ -306,6 +328,79 @@ def energy_spectrum(field: Tensor) -> Tensor:
     )
     energy = power.new_zeros(field.shape[1], int(shell.max()) + 1).index_add_(1, shell, power)
     return energy[:, : min(shape) // 2 + 1]
+
+
+# --- transforms as matrix products ---------------------------------------------------------------
+
+# Set while a program is made for a runtime that has neither complex numbers nor fast transforms.
+_AS_PRODUCTS = ContextVar("transforms as products", default=False)
+
+
+@contextmanager
+def transforms_as_products() -> Iterator[None]:
+    """Shift, turn and resample by real matrix products of cosines and sines instead of fast Fourier
+    transforms: the same to round-off, and no number is complex.
+    """
+    token = _AS_PRODUCTS.set(True)
+    try:
+        yield
+    finally:
+        _AS_PRODUCTS.reset(token)
+
+
+def as_products() -> bool:
+    """Whether :func:`transforms_as_products` is in force."""
+    return _AS_PRODUCTS.get()
+
+
+def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the wavenumbers ``0 .. top`` at the points of an axis, ``(n, top + 1)``.
+
+    The integer product of point and wavenumber is reduced first, so that it costs no digits.
+    """
+    j, k = torch.arange(n, device=like.device), torch.arange(top + 1, device=like.device)
+    angle = (j[:, None] * k % n).double() * (2 * math.pi) / n
+    return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+
+
+def wave_counts(n: int, top: int, like: Tensor) -> Tensor:
+    """How often the wavenumbers ``0 .. top`` of a real line count, ``(top + 1,)``: 1 or 2."""
+    k = torch.arange(top + 1, device=like.device)
+    return torch.where((k == 0) | (2 * k == n), 1.0, 2.0).to(like.dtype)
+
+
+def along(values: Tensor, axis: int, matrix: Tensor) -> Tensor:
+    """A matrix ``(n', n)`` times each line of ``n`` points along one axis; autocast stays out."""
+    with torch.autocast(values.device.type, enabled=False):
+        lines = values.movedim(axis, -1).to(matrix.dtype)
+        return (lines @ matrix.T).movedim(-1, axis).to(values.dtype)
+
+
+def move_axis(values: Tensor, distance: Tensor, axis: int) -> Tensor:
+    """Move content by ``+distance`` along one axis, in real arithmetic; see :func:`shift_phase`.
+
+    ``distance`` has as many axes as values has other ones, of the same size each or of size 1.
+    """
+    n = values.shape[axis]
+    work = values.movedim(axis, -1).to(compute_dtype(values.dtype))
+    angle = 2 * math.pi * _shift_turns(n, distance, half=True, dtype=work.dtype)
+    c, s = angle.cos(), angle.sin()
+    cos, sin = waves(n, n // 2, work)  # (n, k)
+    weight = wave_counts(n, n // 2, work) / n
+    with torch.autocast(values.device.type, enabled=False):
+        a, b = (work @ cos) * weight, (work @ sin) * weight  # the line is the sum of a cos + b sin
+        moved = (a * c - b * s) @ cos.T + (a * s + b * c) @ sin.T
+    return moved.movedim(-1, axis).to(values.dtype)
+
+
+def between_grids(n_old: int, n_new: int, *, like: Tensor, top: int | None = None) -> Tensor:
+    """The matrix ``(n_new, n_old)`` of :func:`resample` along one axis, or of a band limit."""
+    top = (min(n_old, n_new) - 1) // 2 if top is None else min(top, n_old // 2)
+    exact = like.new_empty((), dtype=torch.float64)
+    weight = wave_counts(n_old, top, exact) / n_old
+    old, new = waves(n_old, top, exact), waves(n_new, top, exact)
+    matrix = (new[0] * weight) @ old[0].T + (new[1] * weight) @ old[1].T
+    return matrix.to(compute_dtype(like.dtype))
 
 
 # --- plane vectors --------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def _angles(n: int, wavenumbers: Tensor) -> Tensor:
     digits.
     """
     turns = torch.outer(wavenumbers, torch.arange(n)) % n
-    return turns.double() * (2 * math.pi / n)
+    return turns.double() * (2 * math.pi) / n  # n may be a symbol, a quotient of it may not
 
 
 def _half_pair(n: int, m: int) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,6 @@ def _full_pair(n: int, m: int) -> tuple[Tensor, Tensor]:
     return rows / n, rows.T
 
 
-@lru_cache(maxsize=128)
 def dft_pair(
     n: int, m: int, half: bool, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
@@ -89,13 +88,28 @@ def dft_pair(
     for later calls.
 
     A module-level cache and not a buffer: a checkpoint must not depend on the resolutions a model
-    has seen.
+    has seen. In a graph they are computed, as the number of points may be a symbol there.
     """
+    if torch.compiler.is_compiling():
+        return _computed_pair(n, m, half, dtype, device)
+    return _kept_pair(n, m, half, dtype, device)
+
+
+def _computed_pair(
+    n: int, m: int, half: bool, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    forward, backward = _half_pair(n, m) if half else _full_pair(n, m)
+    return forward.to(device, dtype).contiguous(), backward.to(device, dtype).contiguous()
+
+
+@lru_cache(maxsize=128)
+def _kept_pair(
+    n: int, m: int, half: bool, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     # A matrix made inside inference_mode could never be used for training afterwards, and it stays
     # in the cache.
     with torch.inference_mode(False), torch.no_grad():
-        forward, backward = _half_pair(n, m) if half else _full_pair(n, m)
-        return forward.to(device, dtype).contiguous(), backward.to(device, dtype).contiguous()
+        return _computed_pair(n, m, half, dtype, device)
 
 
 # --- the convolution ------------------------------------------------------------------------------
