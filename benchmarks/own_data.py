@@ -99,11 +99,11 @@ def netcdf(path: Path, values: np.ndarray) -> None:
 # How each is written, the name of its file, and what has to be said of it.
 FORMATS: dict[str, tuple[Callable[[Path, np.ndarray], None], str, tuple[str, ...]]] = {
     "numpy": (npz, "turbulence.npz", CHANNELS),
-    "PDEBench": (pdebench, "pdebench.hdf5", ()),
-    "The Well": (the_well, "well.hdf5", ()),
+    "PDEBench": (pdebench, "pdebench.hdf5", CHANNELS),
+    "The Well": (the_well, "well.hdf5", CHANNELS),
     "neuraloperator": (pt, "pairs.pt", (*CHANNELS, "--lengths", str(LENGTH), "--step", str(STEP))),
-    "NetCDF": (netcdf, "turbulence.nc", ()),
-    "Zarr": (netcdf, "turbulence.zarr", ()),
+    "NetCDF": (netcdf, "turbulence.nc", CHANNELS),
+    "Zarr": (netcdf, "turbulence.zarr", CHANNELS),
 }
 TRAINED_ON = "PDEBench"
 
