@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -57,3 +58,12 @@ def test_the_commands_of_the_page_lead_from_the_file_to_predictions(
     names: dict[str, object] = {}
     exec(compile(python[2], str(PAGE), "exec"), names)
     assert tuple(names["future"].shape) == (2, 5, 2, 32, 32)  # type: ignore[attr-defined]
+
+
+def test_the_memory_of_a_large_file_is_that_of_the_result_file() -> None:
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    found = json.loads((PAGE.parents[1] / "results" / "large_file.json").read_text())
+    assert found["file_gigabytes"] > 20
+    inspect, train, rollout = (f"{r['peak_gigabytes']:.2f} GB" for r in found["rows"].values())
+    said = f"`inspect` needed {inspect} of memory at most, `train` {train} and `rollout` {rollout}"
+    assert said in text and all(r["peak_gigabytes"] < 2 for r in found["rows"].values())
