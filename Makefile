@@ -54,7 +54,7 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
 	done
 
-own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that is not ours (about 15 minutes)
+own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five formats, made by another solver (15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
 
 models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
