@@ -262,11 +262,17 @@ def _made_onnx(
     wrapped: nn.Module, inputs: dict[str, Tensor]
 ) -> tuple[Pack, torch.export.ExportedProgram]:
     with transforms_as_products():
+        wrapped(**inputs)  # its tables are kept and enter the graph as constants
         program = _trace(wrapped, inputs, any_grid=False)
     names = {"input_names": list(inputs), "output_names": list(wrapped.outputs)}
     made = torch.onnx.export(program, dynamo=True, verbose=False, **names)
     assert made is not None
-    made.optimize()
+    unknown = sorted({n.op_type for n in made.model_proto.graph.node} & {"DFT", "STFT", "Loop"})
+    if unknown:
+        raise UsageError(
+            "this model cannot be exported as .onnx: a part of it needs the operator "
+            f"{unknown[0]}, which runtimes compute wrongly or not at all: export it as .pt2"
+        )
 
     def pack(document: dict[str, Any]) -> bytes:
         model = made.model_proto
