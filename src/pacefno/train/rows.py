@@ -29,7 +29,7 @@ class Row:
     positions: Literal["grid"] | None = "grid"
     frame: str | None = None
     moved: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
-    inference: Literal["one-shot", "refined", "oracle"] = "one-shot"
+    inference: Literal["one-shot", "refined", "adam", "oracle"] = "one-shot"
     trained_as: str | None = None
     one_seed: bool = False  # a row whose spread over seeds is of no interest
     history: int | None = None  # snapshots that it sees, and predicts at once (trajectories)
@@ -75,6 +75,13 @@ FIELD_ROWS: dict[str, Row] = {
         "PACE, learned frame without alignment", frame="free", moved=True, one_seed=True
     ),
     "pace-cnn": Row("PACE, the paper's estimator", frame="cnn", moved=True),
+    "pace-cnn-tta": Row(
+        "PACE, the paper's estimator and refinement",
+        frame="cnn",
+        moved=True,
+        inference="adam",
+        trained_as="pace-cnn",
+    ),
     "pace-analytic": Row("FNO wrapped after training", frame="analytic", trained_as="fno"),
     "pace-gfno": Row(
         "GFNO wrapped after training",
@@ -98,6 +105,12 @@ FIELD_ROWS: dict[str, Row] = {
     ),
     "pace-translations": Row(
         "PACE, translations only", frame="translations", moved=True, listed=False
+    ),
+    "pace-cnn-translations": Row(
+        "PACE, the paper's estimator, translations only",
+        frame="cnn-translations",
+        moved=True,
+        listed=False,
     ),
 }
 

@@ -98,8 +98,16 @@ STUDIES: dict[str, Study] = {
                 "Samples on which derivatives of the operator are measured.", 12, least=1
             ),
             "growth": Option("Samples on which the energy is probed.", 12, least=1),
+            "elements": Option("Elements over which the operator is averaged.", 16, least=1),
             "data_seed": Option("Seed of the dataset.", 42),
         },
+    ),
+    "runtime": Study(
+        "What does an epoch take, and one pass over the OOD samples? Leave the machine alone.",
+        "burgers1d",
+        ALWAYS
+        | {"models": MODELS, "turns": Option("Turns of each row; the best counts.", 5, least=1)},
+        figure=False,
     ),
     "lielac": Study(
         "Does a frame of least energy (LieLAC) do as well? Its rows join the benchmark's table.",
