@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 
-
 class Page(HTMLParser):
     """The ids of a page, and what it points to."""
 
