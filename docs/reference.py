@@ -29,8 +29,10 @@ ROOMS = {
     "data": "Data",
     "data.samples": "Arrays as data",
     "inference": "Save, load, predict",
+    "exporting": "Export",
     "train.defaults": "Training",
     "auditing": "Audits",
+    "explorer": "Explorer",
     "registry": "Registries",
     "errors": "Errors",
 }

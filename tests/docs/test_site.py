@@ -29,7 +29,8 @@ def script(name: str) -> ModuleType:
 def listed() -> set[str]:
     """The pages that the contents of the site name."""
     lines = (DOCS / "index.rst").read_text(encoding="utf-8").split(".. toctree::")[1:]
-    return {word for part in lines for word in re.findall(r"^   ([\w/-]+)$", part, re.MULTILINE)}
+    entry = re.compile(r"^   (?:[^:\n]*<)?([\w/-]+)>?$", re.MULTILINE)
+    return {word for part in lines for word in entry.findall(part)}
 
 
 def test_every_page_is_in_the_contents_and_every_entry_is_a_page() -> None:
