@@ -421,3 +421,31 @@ def test_parallel_wrappers_train_the_same_model(tmp_path: Path) -> None:
             torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-5)
     finally:
         torch.distributed.destroy_process_group()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_programs_and_says_how_close_they_are(tmp_path: Path) -> None:
+    import numpy as np
+    from typer.testing import CliRunner
+
+    from pacefno.cli import app
+
+    def call(*words: object, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == code, result.output
+        return " ".join(result.output.split())
+
+    torch.manual_seed(0)
+    model, run, field = waves1d(), tmp_path / "run", random(2, 1, 32)
+    pacefno.save(model, run)
+    np.savez(tmp_path / "fields.npz", input=field.numpy())
+    assert "written" in call("export", run, "--data", tmp_path / "fields.npz")
+    with torch.no_grad():
+        found = open_exported(run / "model.pt2")(field)
+        torch.testing.assert_close(found, model(field), atol=1e-5, rtol=0)
+    call("export", run, "--mover", "--data", tmp_path / "fields.npz")
+    assert {p.name for p in run.glob("mover*")} == {"mover-input.pt2", "mover-output.pt2"}
+    assert "--data FILE" in call("export", run, code=2)
+    assert "pt2 or onnx" in call("export", run, "--format", "tflite", code=2)

@@ -354,8 +354,8 @@ def transforms_as_products() -> Iterator[None]:
 
 
 def as_products() -> bool:
-    """Whether :func:`transforms_as_products` is in force."""
-    return _AS_PRODUCTS.get()
+    """Whether :func:`transforms_as_products` is in force; never in ``torch.compile``."""
+    return not torch.compiler.is_dynamo_compiling() and _AS_PRODUCTS.get()
 
 
 Table = TypeVar("Table")  # a tensor or several

@@ -252,8 +252,8 @@ def sum_of_waves(lines: Tensor, place: Tensor, top: int) -> Tensor:
     beside = turns + BESIDE * torch.arange(top + 1, dtype=place.dtype, device=place.device)
     a = (2 * math.pi * turns).cos() + 0.5 * (2 * math.pi * beside).cos()
     b = (2 * math.pi * turns).sin() + 0.5 * (2 * math.pi * beside).sin()
-    matrix = (a * weight) @ cos.T + (b * weight) @ sin.T  # (B, p, n)
-    made = matrix @ lines.flatten(2) if lines.ndim > 2 else matrix @ lines[..., None]
+    rest = lines.reshape(lines.shape[0], n, -1)
+    made = (a * weight) @ (cos.T @ rest) + (b * weight) @ (sin.T @ rest)  # (B, p, rest)
     return made.movedim(1, -1).reshape(lines.shape[0], *lines.shape[2:], place.shape[1])
 
 

@@ -61,7 +61,8 @@ def rigidly_moved(field: Field, xi: Tensor, *, back: bool = False) -> Field:
     xi = xi.to(field.values.dtype)
     if not field.type.vectors:
         return field.with_values(move(field.values, xi, back=back)).to(dtype)
-    parts, means = [], list[Tensor]()
+    parts: list[Tensor] = []
+    means: list[Tensor] = []
     for quantity in field.type.quantities:
         value = field.of(quantity)
         if quantity.how.vector:
