@@ -90,7 +90,7 @@ def computed(problem: Problem, shown: dict) -> tuple[dict[str, float], list[floa
         if shown["mirrored"] == "true":
             assert problem.mirror is not None
             mirror = PointGroup(problem.mirror)
-            found = (i for i, m in enumerate(mirror.matrices) if torch.tensor(m).det() < 0)
+            found = (i for i, m in enumerate(mirror.matrices) if torch.tensor(m).double().det() < 0)
             plain = [i for i in found if mirror.moves(i)[0] == list(range(mirror.dim))]
             field = mirror.act(field, torch.full((1, 1), float(plain[0]), dtype=torch.float64))
         fields.append((field.values, task.group.act(field, xi).values))

@@ -189,6 +189,8 @@ def check_problem(problem: Problem) -> None:
                     f"{values.shape[1]} channels of {ours.document()}: explore models of one task "
                     "together"
                 )
+        with torch.no_grad():
+            one.model(problem.input[:1])  # says what is wrong where the grid is too coarse for it
 
 
 def _channels(type: FieldType, values: Tensor) -> list[Document]:
