@@ -358,7 +358,7 @@ def as_products() -> bool:
     return _AS_PRODUCTS.get()
 
 
-Table = TypeVar("Table", Tensor, tuple[Tensor, ...])
+Table = TypeVar("Table")  # a tensor or several
 MOST_TABLES = 128
 
 
@@ -389,6 +389,12 @@ class Kept(Generic[Table]):
                 self.store.clear()
             self.store[key] = made
         return made
+
+
+def smaller(a: int, b: int) -> int:
+    """The minimum of two sizes, of which one may be a symbol."""
+    found: int = torch.sym_min(a, b)  # type: ignore[no-untyped-call]
+    return found
 
 
 def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, ...]:
@@ -439,7 +445,7 @@ def between_grids(
 
     Both numbers may be symbols: equal ones give the identity, with the Nyquist mode.
     """
-    least = torch.sym_min(n_old, n_new)
+    least = smaller(n_old, n_new)
     top = least // 2 if top is None else min(top, n_old // 2)
     cos_old, sin_old, counts = _waves(n_old, top, torch.float64, device)
     cos_new, sin_new, _ = _waves(n_new, top, torch.float64, device)
@@ -473,8 +479,8 @@ def from_curl_and_divergence(scalars: Tensor) -> Tensor:
     shape = scalars.shape[-2:]
     if as_products():
         curl, divergence = _potential(scalars).unbind(dim=-3)
-        found = [_slope_x(divergence) - _slope_y(curl), _slope_x(curl) + _slope_y(divergence)]
-        return torch.stack(found, dim=-3)
+        u = _slope_x(divergence) - _slope_y(curl)
+        return torch.stack([u, _slope_x(curl) + _slope_y(divergence)], dim=-3)
     curl, divergence = to_spectrum(scalars, 2).unbind(dim=-3)
     x, y, size = _slopes(shape, curl)
     found = torch.stack([x * divergence - y * curl, x * curl + y * divergence], dim=-3)

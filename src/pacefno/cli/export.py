@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from pacefno.cli._console import Display, plain_errors, say
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from pacefno.task import Task
 
@@ -77,6 +77,7 @@ def export_command(
         trained = load(run)
         folder = run if run.is_dir() else run.parent
         example = example.to(next(trained.parameters(), example).dtype)
+        jobs: list[tuple[Path, nn.Module, Tensor]]
         if not mover:
             jobs = [(output or folder / f"model.{format}", trained, example)]
         else:
@@ -116,6 +117,7 @@ def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str
     except CheckpointError as error:
         raise UsageError(f"{error}: say --data FILE with fields such as it is given") from None
     task: Task = load_run(run).config.task
+    source: Any
     if data is not None or "task_file" in labels:
         given, source = open_task(data) if data is not None else open_own(run, labels, None)
         check_same_task(task, given)
@@ -127,4 +129,5 @@ def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str
         raise UsageError(f"{run} does not say on what it was trained: say --data FILE")
     if task.rollout is not None:
         raise UsageError(f"{run} predicts trajectories: say --data FILE with windows of snapshots")
-    return source.load("test_id").select(slice(0, SAMPLES)).input
+    found: Tensor = source.load("test_id").select(slice(0, SAMPLES)).input
+    return found

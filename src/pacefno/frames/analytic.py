@@ -24,7 +24,7 @@ from pacefno.frames._moments import (
     share_outside_disc,
 )
 from pacefno.frames.base import Energy, Estimate, Frame, clip_quality
-from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, waves
+from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
 from pacefno.groups import Group
 from pacefno.registry import register
 
@@ -192,7 +192,7 @@ class StrongestWaveSlice(CanonicalSlice):
     def _waves(self, values: Tensor, weights: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         others = [a for a in range(2, values.ndim) if a != axis + 2]
         lines = exact_mean(values, others) if others else values.double()
-        most = torch.sym_max(1, torch.sym_min(self.waves, (lines.shape[-1] - 1) // 2))
+        most = -smaller(-1, -smaller(self.waves, (lines.shape[-1] - 1) // 2))  # at least 1
         cos, sin = (
             part[:, 1:] / lines.shape[-1] for part in waves(lines.shape[-1], most, lines)[:2]
         )
@@ -274,7 +274,7 @@ def highest_crest(
     grids: list[Tensor] = []
     for axis in range(dim):
         n = values.shape[axis + 1]
-        top = torch.sym_min(longest, (n - 1) // 2)
+        top = smaller(longest, (n - 1) // 2)
         if axis in axes:
             j = axes.index(axis)
             place = position[:, j, None] + index / number[:, j, None]  # (B, waves)
