@@ -98,12 +98,15 @@ def pace_for(recipe: PairRecipe, size: Size, name: str) -> PACE:
     return PACE(operator, task.group, input=task.input, output=task.output, frame=frame)
 
 
-def training_step(config: RunConfig, pairs: Pairs) -> Work:
-    """One update on a batch, as the training loop makes it: loss, derivatives, optimiser."""
+def training_step(config: RunConfig, pairs: Pairs, epoch: int = -1) -> Work:
+    """One update on a batch, as the training loop makes it: loss, derivatives, optimiser.
+
+    The batch is one of the given epoch, on that epoch's grid.
+    """
     data, model = PairData(config, pairs, pairs), build_model(config)
     canonicalise_once(data, model)
     module, loss = PredictionAndFrame(model).train(), Loss(config)
-    batch = next(data.batches(config.schedule.epochs - 1, Place(0, 1, torch.device("cpu"))))
+    batch = next(data.batches(epoch % config.schedule.epochs, Place(0, 1, torch.device("cpu"))))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
     def step() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +25,15 @@ from pacefno.checkpoint import (
 )
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Box, FieldType
-from pacefno.frames import CanonicalSlice, Frame, Refiner, default_slice
+from pacefno.frames import AdamRefiner, CanonicalSlice, Frame, GaussNewton, Refiner, default_slice
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
 from pacefno.pace import PACE, Prediction
 from pacefno.registry import FOREIGN, Spec, build, describe, foreign_parts, lookup
 from pacefno.task import make_task
 
-Inference = Literal["one-shot", "refined", "oracle"]
+# "refined" is by Gauss-Newton, "adam" by the paper's optimiser; a refiner has settings of its own.
+Inference: TypeAlias = Literal["one-shot", "refined", "adam", "oracle"] | Refiner
 BATCH = 20  # samples that are predicted at once
 
 
@@ -284,7 +285,6 @@ def predict(
     *,
     true: Tensor | None = None,
     box: Box | None = None,
-    refiner: Refiner | None = None,
 ) -> Prediction:
     """A prediction with its frame: estimated at once, refined, or the true one ("oracle").
 
@@ -293,7 +293,9 @@ def predict(
     if inference == "one-shot":
         return model.predict(field, box=box)
     found = model.frame_of(field, box)
-    if inference == "refined":
+    if inference != "oracle":
+        known: dict[str, Refiner] = {"refined": GaussNewton(), "adam": AdamRefiner()}
+        refiner = known[inference] if isinstance(inference, str) else inference
         xi = model.refine(field, refiner, box).xi
     else:
         identity = model.group.identity(len(field), device=field.device)

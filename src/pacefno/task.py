@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -168,6 +169,32 @@ class Task(Settings):
                 "output": self.output.at(range(history, history + ahead)),
             }
         )
+
+    @property
+    def spacing(self) -> float:
+        """Steps from one snapshot to the next; an error where a prediction is no next input."""
+        if self.input.channels != self.output.channels:
+            raise UsageError(
+                f"rollout: the output {self.output.text!r} cannot be the next input "
+                f"{self.input.text!r}: both need the same channels"
+            )
+        times = (*self.input.times, *self.output.times)
+        apart = {round(b - a, 9) for a, b in pairwise(times)}
+        if len(apart) != 1 or min(apart) <= 0 or self.input.step != self.output.step:
+            raise UsageError(
+                f"rollout: snapshots {self.input.times} to {self.output.times} are not evenly "
+                "spaced, so a prediction is no input: train a task from snapshots 0, 1, ... to the "
+                "next ones"
+            )
+        return apart.pop()
+
+    def later(self, steps: int) -> Task:
+        """The task that ``steps`` predictions in a row do: its output is the last of them."""
+        if steps == 1:
+            return self
+        ahead = (steps - 1) * self.output.snapshots * self.spacing
+        output = self.output.at([time + ahead for time in self.output.times])
+        return self.model_copy(update={"output": output})
 
 
 def make_task(document: dict[str, Any]) -> Task:

@@ -108,6 +108,31 @@ def test_a_page_and_a_file_of_numbers_are_written_and_agree(home: Path) -> None:
     assert "nan" not in page.lower().split("</style>")[1]
 
 
+@pytest.mark.parametrize("rollout", ["", "rollout = {first = 1}\n"])
+def test_a_rollout_is_audited_on_trajectories_and_refused_on_pairs(
+    home: Path, rollout: str
+) -> None:
+    field, _ = samples(flow_task(), count=10)
+    flow = [field]
+    for _ in range(4):
+        flow.append(smooth(flow[-1]))
+    np.savez(home / "long.npz", flow=torch.stack(flow, dim=1).numpy())
+    text = TASK.replace(f"[{HORIZON}]", "[1]").replace("flow.npz", "long.npz")
+    text = text.replace("sample channel", "sample time channel")
+    text = text.replace('inputs = ["before"]\ntargets = ["after"]', 'arrays = ["flow"]')
+    (home / "long.toml").write_text(rollout + text)
+    words = ("--samples", 2, "--steps", 3, "--json", "a.json")
+    out = call("audit", "mymodels:smooth", "long.toml", *words)
+    found = json.loads((home / "a.json").read_text())
+    assert found["steps"] == 3 and found["rest"]["error"] < 1e-5 and "after 3 steps" in out
+    worst = {row["label"]: row["wrapped"] for row in found["rows"]}
+    assert max(worst.values()) < 1e-4 < found["worst_error"]
+    assert "needs trajectories" in call("audit", "mymodels:smooth", "task.toml", *words, code=2)
+    assert "a window of the task needs 7" in call(
+        "audit", "mymodels:smooth", "long.toml", "--steps", 6, code=2
+    )
+
+
 def test_the_worst_error_decides_the_exit_code(home: Path) -> None:
     words = ("audit", "mymodels:net", "task.toml", "--samples", 3)
     assert "the worst error is" in call(*words, "--max-error", 0.06, code=1)
@@ -204,7 +229,9 @@ def test_a_model_that_cannot_be_found_is_one_sentence(home: Path, model: str, sa
         (("mymodels:net",), "say MODEL and TASK, or TASK alone"),
         (("mymodels:net", "task.toml", "--write-inputs", "d"), "say MODEL and TASK"),
         (("mymodels:net", "absent.toml"), "expected a file task.toml, or a benchmark out of"),
-        (("mymodels:net", "kdv"), "this one has trajectories"),
+        (("mymodels:net", "kdv"), "audited by pairs of fields: choose one that has them"),
+        (("mymodels:net", "burgers1d", "--steps", "2"), "for several steps give the task.toml"),
+        (("task.toml", "--write-inputs", "d", "--steps", "2"), "cannot be written beforehand"),
         (("mymodels:net", "task.toml", "--point-group", "p5"), "unknown point group 'p5'"),
         (("task.toml", "--read-predictions", "empty"), "empty holds no manifest of an audit"),
     ],

@@ -27,7 +27,16 @@ from audited_models import (
 from torch import Tensor
 
 import pacefno
-from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE, roll
+from pacefno.auditing.motions import (
+    BOOST,
+    EVERYTHING,
+    FRACTION,
+    POINT,
+    TOGETHER,
+    TURN,
+    WHOLE,
+    roll,
+)
 from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
 from pacefno.groups import Euclidean, Galilean, PointGroup, Product
@@ -109,7 +118,7 @@ def test_a_model_that_mirrors_do_not_keep_is_told_apart_and_averaging_mends_it()
     target = target - smooth(field) + one_sided(field)  # learned where everything pulls one way
     found = pacefno.audit(one_sided, task, field, target, point_group="p4m")
     assert levels(found) == {
-        WHOLE: "exact", FRACTION: "exact", TOGETHER: "exact", POINT: "fails"
+        WHOLE: "exact", FRACTION: "exact", TOGETHER: "exact", POINT: "fails", EVERYTHING: "fails"
     }  # fmt: skip
     mirrored = {row.label: row for row in found.rows if row.family == POINT}
     assert len(mirrored) == 7
@@ -121,6 +130,29 @@ def test_a_model_that_mirrors_do_not_keep_is_told_apart_and_averaging_mends_it()
     one = Symmetrised(Adapted(one_sided), "p4m", "p: scalar").eval()(field)
     assert averages[0] == pytest.approx(float(relative_l2(one, target).mean()), rel=1e-5)
     assert "Averaging over p4m gives" in found.verdict
+
+
+def test_pace_around_an_average_mends_what_neither_of_them_mends_alone() -> None:
+    task = flow_task()
+    field, target = samples(task)
+    target = target - smooth(field) + one_sided(field)
+    found = pacefno.audit(one_sided, task, field, target, point_group="p4m")
+    last, rest = next(row for row in found.rows if row.family == EVERYTHING), found.rest
+    assert rest.both is not None and last.both == pytest.approx(rest.both, rel=1e-3)
+    assert last.wrapped > 2 * rest.wrapped  # mirrors
+    assert last.averaged is not None and last.averaged > 1.1 * last.both  # boosts
+    inside = pacefno.wrap(Symmetrised(Adapted(one_sided), "p4m", "u v: velocity"), task)
+    error = float(relative_l2(inside(field), target).mean())
+    assert rest.both == pytest.approx(error, rel=1e-5)
+    for family in (WHOLE, FRACTION, BOOST, TOGETHER):  # at the largest along each axis
+        rows = [row for row in found.rows if row.family == family]
+        far = {f: max(r.size for r in rows if r.factor == f) for f in {r.factor for r in rows}}
+        for row in rows:
+            measured = row.size == far[row.factor]
+            assert (row.averaged is not None) == (row.both is not None) == measured
+            assert not measured or row.both == pytest.approx(rest.both, rel=1e-3)
+    assert "It fails for all motions, mirrored or turned as well" in found.verdict
+    assert f"PACE around the average over p4m gives {last.both:.3g} at worst" in found.verdict
 
 
 def test_a_task_that_names_a_finite_group_is_audited_and_wrapped_with_it() -> None:
@@ -284,6 +316,31 @@ def test_snapshots_and_a_time_step_move_as_the_group_says() -> None:
     late = 2 * abs(torch.sin(torch.tensor(torch.pi * size * 0.25 / 4.0)).item())
     assert found.rest.error < 1e-12
     assert boosted[size] == pytest.approx(late, rel=1e-6)
+
+
+def test_predictions_in_a_row_are_audited_at_their_end() -> None:
+    type, steps = FieldType.parse("u: velocity", 1, lengths=4.0, step=0.25), 5
+    task = Task(input=type, output=type.at([1]), group=Galilean(1))
+    x = torch.arange(24).double() / 24
+    waves = torch.sin(2 * torch.pi * (x - torch.tensor([0.1, 0.3, 0.35])[:, None]))[:, None]
+    found = pacefno.audit(lambda a: a, task, waves, waves, steps=steps, point_group="z2")
+    boosted = {row.size: row.error for row in found.rows if row.family == BOOST}
+    size = max(boosted)
+    late = 2 * abs(torch.sin(torch.tensor(torch.pi * size * steps * 0.25 / 4.0)).item())
+    assert boosted[size] == pytest.approx(late, rel=1e-6)
+    assert max(row.wrapped for row in found.rows) < 1e-9  # PACE carries the frame in every step
+    assert "At rest the error is 0 after 5 steps" in found.verdict
+    assert "after 5 steps in a row" in found.html()
+    # With a window of two snapshots, each prediction joins it.
+    pair = torch.cat([waves, 2 * waves], dim=1)
+    line = Task(input=type.at([0, 1]), output=type.at([2]), group=Galilean(1))
+    found = pacefno.audit(lambda a: 2 * a[:, 1:] - a[:, :1], line, pair, 6 * waves, steps=4)
+    assert found.rest.error < 1e-12
+    found = pacefno.audit(lambda a: a * 1e200, task, waves, waves, steps=3)
+    assert found.rest.error == float("inf") and json.dumps(found.document())
+    uneven = Task(input=type, output=type.at([1, 3]), group=Galilean(1))
+    with pytest.raises(UsageError, match="not evenly spaced"):
+        pacefno.audit(lambda a: a, uneven, waves, torch.cat([waves] * 2, dim=1), steps=2)
 
 
 # --- what is no symmetry, and other mistakes ------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import h5py
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -15,12 +17,13 @@ from typer.testing import CliRunner
 import pacefno
 from own_examples import POINTS, SNAPSHOTS, STEP, waves, write_own
 from pacefno.cli import app
+from pacefno.cli.library import check_same_task
 from pacefno.data.own import open_task
 from pacefno.errors import UsageError
 from pacefno.metrics import relative_l2
 from pacefno.paper.report.rollout import draw_rollout, write_film
 from pacefno.task import Task
-from pacefno.train.rollout import Start, forecast, read_start, spacing
+from pacefno.train.rollout import Start, forecast, read_start
 
 RUNNER = CliRunner()
 
@@ -82,6 +85,15 @@ def test_a_data_file_is_read_as_the_task_of_the_run_says(home: Path, tmp_path: P
         assert np.array_equal(found["start"], waves(seed=9)[:, 0]), "all samples of the file"
 
 
+def test_predictions_may_start_from_a_single_state(home: Path, tmp_path: Path) -> None:
+    """A file with one sample that knows nothing of what comes after it."""
+    np.savez(tmp_path / "now.npz", velocity=waves(samples=1)[:, :1])
+    out = tmp_path / "a.npz"
+    text = call("rollout", home / "run", tmp_path / "now.npz", "--steps", 3, "--output", out)
+    assert "3 snapshots predicted; the file has no truth for them" in text
+    assert np.load(out)["prediction"].shape[:2] == (1, 3)
+
+
 def test_means_are_kept_where_asked(home: Path, tmp_path: Path) -> None:
     def drift(*more: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         out = tmp_path / "rollout.npz"
@@ -110,6 +122,19 @@ def test_pictures_and_films_are_drawn(home: Path, tmp_path: Path) -> None:
     assert "no 'w' among u, v" in call(*words, "--picture", picture, "--channel", "w", code=2)
     assert "ends in .gif or .mp4" in call(*words, "--film", tmp_path / "r.avi", code=2)
     assert "ends in .png" in call(*words, "--picture", tmp_path / "r.bmp", code=2)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no program ffmpeg")
+def test_a_film_for_a_browser_is_written_and_a_program_that_fails_is_one_sentence(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film = tmp_path / "r.mp4"
+    words = ("rollout", home / "run", home / "task.toml", "--steps", 8, "--film", film)
+    assert "r.mp4 written" in call(*words)
+    assert film.read_bytes()[4:8] == b"ftyp" and film.stat().st_size > 2000
+    film.unlink()
+    monkeypatch.setitem(matplotlib.rcParams, "animation.codec", "unheard-of")
+    assert "r.mp4: ffmpeg could not write it" in call(*words, code=1) and not film.exists()
 
 
 def test_a_film_without_its_program_is_refused_before_any_work(
@@ -148,10 +173,22 @@ def test_a_sample_that_is_lost_is_counted_and_null(home: Path) -> None:
     draw_rollout(made, task)
 
 
+def test_a_task_is_the_same_to_a_few_digits_and_another_is_refused() -> None:
+    kind = pacefno.FieldType.parse("u v: velocity", 2, lengths=6.2831853, step=0.1)
+    group = pacefno.Galilean(2)
+    task = Task(input=kind, output=kind.at([1]), group=group)
+    short = pacefno.FieldType.parse("u v: velocity", 2, lengths=6.2832, step=0.1)
+    check_same_task(task, Task(input=short, output=short.at([1]), group=group))
+    for text, length in (("u v: velocity", 6.0), ("vx vy: velocity", 6.2832)):
+        other = pacefno.FieldType.parse(text, 2, lengths=length, step=0.1)
+        with pytest.raises(UsageError, match="say 'u v: velocity' in the task"):
+            check_same_task(task, Task(input=other, output=other.at([1]), group=group))
+
+
 def test_a_task_whose_output_is_no_input_is_refused() -> None:
     kind = pacefno.FieldType.parse("h: scalar", 1)
     group = pacefno.Translation(1)
     uneven = Task(input=kind.at([0, 1]), output=kind.at([4]), group=group)
     with pytest.raises(UsageError, match="not evenly spaced"):
-        spacing(uneven)
-    assert spacing(Task(input=kind.at([0, 3]), output=kind.at([6]), group=group)) == 3
+        _ = uneven.spacing
+    assert Task(input=kind.at([0, 3]), output=kind.at([6]), group=group).spacing == 3

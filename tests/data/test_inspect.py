@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from file_examples import GRID, LAYOUTS, LENGTHS, STEP, TIMES, VALUES, XARRAY, X, Y
+from file_examples import GRID, LAYOUTS, LENGTHS, STEP, TIMES, VALUES, XARRAY, X, Y, smooth
 from typer.testing import CliRunner
 
 from pacefno.cli import app
@@ -298,6 +298,39 @@ def link_in_zarr(folder: Path) -> Path:
     return path
 
 
+def complex_hdf5(folder: Path) -> Path:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["u"] = VALUES + 1j
+    return folder / "a.h5"
+
+
+def complex_pt(folder: Path) -> Path:
+    torch.save({"u": torch.from_numpy(VALUES + 1j)}, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def virtual(folder: Path) -> Path:
+    external_link(folder)
+    layout = h5py.VirtualLayout(VALUES.shape, "f8")
+    layout[...] = h5py.VirtualSource(folder / "secret.h5", "u", VALUES.shape)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_virtual_dataset("u", layout)
+    return folder / "a.h5"
+
+
+def cut_short(name: str) -> Callable[[Path], Path]:
+    """A file of a layout without its last third, as a copy that was interrupted."""
+
+    def make(folder: Path) -> Path:
+        write, file, _ = LAYOUTS[name]
+        write(folder / file, VALUES)
+        whole = (folder / file).read_bytes()
+        (folder / file).write_bytes(whole[: 2 * len(whole) // 3])
+        return folder / file
+
+    return make
+
+
 WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "end point duplicated": (end_point, [], "listed twice; say endpoint = true"),
     "NaN": (not_a_number, [], r"NaN or infinity, 1 in channel 1 .*repair"),
@@ -321,6 +354,13 @@ WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "wrong ending": (wrong_ending, [], "looks like hdf5 inside, not npy: name it a.h5"),
     "truncated": (truncated, [], "truncated or no .npz file.*copy it again"),
+    **{
+        f"truncated {name}": (cut_short(name), [], r"truncated or no \.\w+ file.*copy it again")
+        for name in ("npy", "PDEBench variables", "The Well", "pt", "NetCDF 4", "NetCDF 3")
+    },
+    "virtual HDF5": (virtual, [], "keeps its values in other files, which are never opened: store"),
+    "complex HDF5": (complex_hdf5, [], "got complex128: store real and imaginary part as two"),
+    "complex pt": (complex_pt, [], "got complex128: store real and imaginary part as two"),
     "external link": (external_link, [], "'u' is a link: expected an array, stored in this"),
     "link in NetCDF": (link_in_netcdf, [], "'u' is a link"),
     "pickle": (pickled, [], "objects other than tensors.*save a dict of tensors"),
@@ -441,6 +481,47 @@ def test_a_fault_is_also_found_without_inspecting(tmp_path: Path) -> None:
             open_task(tmp_path / "task.toml")
 
 
+@pytest.mark.parametrize("coordinates", [True, False])
+def test_one_long_trajectory_is_noticed_and_split_in_time(
+    tmp_path: Path, coordinates: bool
+) -> None:
+    values = smooth(shape=(1, 40, 2))
+    if coordinates:  # which tell that there is no sample axis
+        npz(tmp_path, velocity=values[0], t=0.25 * np.arange(40))
+    else:
+        npz(tmp_path, velocity=values, t=None, x=None, y=None)
+    words = [] if coordinates else ["--lengths", "6.2832,3", "--step", "0.25"]
+    task = tmp_path / "task.toml"
+    done = CliRunner().invoke(
+        app, ["inspect", str(tmp_path / "a.npz"), "--write", str(task), *words]
+    )
+    assert done.exit_code == 0, done.output
+    assert (
+        "1 sample, 40 snapshots" in done.stdout and "- split by time (guessed: too" in done.stdout
+    )
+    assert 'split_by = "time"  # guessed' in task.read_text()
+    _, source = open_task(task)
+    assert [len(block) for block in source.blocks] == [28, 4, 4]
+
+
+def test_a_folder_is_inspected_as_one_file(tmp_path: Path) -> None:
+    (tmp_path / "my runs").mkdir()
+    for number in range(5):
+        np.savez(tmp_path / "my runs" / f"{number}.npz", velocity=VALUES[2 * number :][:2], t=TIMES)
+    task = tmp_path / "task.toml"
+    words = ["--lengths", "6.2832,3", "--write", str(task)]
+    for place in ("my runs", "my runs/*.npz"):
+        task.unlink(missing_ok=True)
+        done = CliRunner().invoke(app, ["inspect", str(tmp_path / place), *words])
+        assert done.exit_code == 0, done.output
+        assert "5 files, with 10 samples in all" in done.stdout
+        assert f'file = "{place}"' in task.read_text()
+        assert len(open_task(task)[1].rows[0]) == 8
+    several = [str(path) for path in (tmp_path / "my runs").iterdir()]  # as a shell hands them over
+    done = CliRunner().invoke(app, ["inspect", *several])
+    assert done.exit_code == 2 and "the pattern in quotes" in " ".join(done.stderr.split())
+
+
 def test_nan_in_a_sample_that_was_not_looked_at_is_met_when_it_is_read(tmp_path: Path) -> None:
     values = np.concatenate([VALUES, VALUES])
     path = npz(tmp_path, velocity=values)
@@ -514,7 +595,7 @@ def test_coordinates_once_per_sample(tmp_path: Path, alike: bool) -> None:
         for name, points in (("x", X), ("y", Y), ("t", TIMES)):
             file[f"train/{name}"] = scale[:, None] * points
     if not alike:
-        with pytest.raises(DatasetError, match="differs from sample to sample: bring all to one"):
+        with pytest.raises(DatasetError, match="differs from sample to sample, and a task"):
             inspect_file(tmp_path / "a.h5")
         return
     findings = inspect_file(tmp_path / "a.h5")

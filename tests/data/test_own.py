@@ -24,6 +24,7 @@ from file_examples import (
     VALUES,
     XARRAY,
     document,
+    smooth,
     the_well,
 )
 
@@ -250,6 +251,120 @@ def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "test.npz", u=VALUES[6:9, :1])
     with pytest.raises(DatasetError, match=r"test\.npz: has 1 snapshots"):
         open_document(document(data), tmp_path)
+
+
+# --- several files, and one long trajectory -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["npz", "npy", "pt", "PDEBench groups", "The Well", "NetCDF 4"])
+@pytest.mark.parametrize("place", ["runs", "runs/*"])
+def test_files_of_one_layout_are_one(name: str, place: str, tmp_path: Path) -> None:
+    needs_xarray(name)
+    write, file, data = LAYOUTS[name]
+    (tmp_path / "runs").mkdir()
+    for number, part in enumerate((slice(0, 2), slice(2, 7), slice(7, 8), slice(8, 10))):
+        write(tmp_path / "runs" / f"{number}{Path(file).suffix}", VALUES[part])
+    source = open_document(document({"file": place, **data}), tmp_path)[1]
+    assert sum(map(len, source.rows)) == SAMPLES and "4 files, with 10 samples" in source.notes[-1]
+    whole = source.trajectories(None).select(slice(None)).values
+    expected = torch.from_numpy(VALUES).flatten(1, 2)
+    torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-6)
+    pairs = source.load("train")
+    rows = torch.tensor([5, 30, 0, 17])
+    for row, found in zip(rows.tolist(), pairs.select(rows).input, strict=True):
+        trajectory, start = pairs.origin(row)
+        wanted = torch.from_numpy(VALUES[trajectory, start])
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    used = [set(rows) for rows in source.rows]
+    assert not used[0] & used[1] and not used[1] & used[2] and not used[0] & used[2]
+
+
+def test_each_file_may_be_one_trajectory_and_few_are_open_at_once(tmp_path: Path) -> None:
+    for number, values in enumerate(VALUES):
+        with h5py.File(tmp_path / f"run{number:02d}.h5", "w") as file:
+            file["u"], file["v"] = values[:, 0], values[:, 1]
+    data = {"file": "run*.h5", "arrays": ["u", "v"], "axes": "time x y"}
+    source = open_document(document(data), tmp_path)[1]
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    whole = source.trajectories(None).select(slice(None)).values
+    assert np.array_equal(whole.reshape(VALUES.shape), VALUES)
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) - before <= 4
+
+
+FOLDERS: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
+    "other arrays": ({"b": {"w": VALUES}}, r"b\.npz: holds .*'w'.*expected one layout"),
+    "another grid": (
+        {"b": {"u": VALUES[..., ::2]}}, r"b\.npz: 'u' is .*samples alone; cut or resample"
+    ),
+    "other times": ({"b": {"u": VALUES[:, :4]}}, r"b\.npz: 'u' is .*samples alone; cut"),
+    "another box": (
+        {"a": {"u": VALUES, "x": np.arange(16.0)}, "b": {"u": VALUES, "x": 2 * np.arange(16.0)}},
+        r"b\.npz: its coordinates x are not spaced as in a\.npz",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", list(FOLDERS))
+def test_a_folder_of_files_that_differ_is_one_sentence(tmp_path: Path, fault: str) -> None:
+    files, message = FOLDERS[fault]
+    for name, arrays in ({"a": {"u": VALUES}} | files).items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    data = {"file": ".", "arrays": ["u"], "axes": "sample time channel x y"}
+    with pytest.raises(DatasetError, match=message):
+        open_document(document(data), tmp_path)
+
+
+def test_a_folder_that_names_no_files_or_a_test_file_of_its_own_is_refused(tmp_path: Path) -> None:
+    data = {"file": "*.npz", "arrays": ["u"], "axes": "sample time channel x y"}
+    with pytest.raises(DatasetError, match="no file fits this pattern"):
+        open_document(document(data), tmp_path)
+    with pytest.raises(DatasetError, match="is a folder without data"):
+        open_document(document({**data, "file": "."}), tmp_path)
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", u=VALUES)
+    with pytest.raises(UsageError, match="splits never share samples"):
+        open_document(document({**data, "test_file": "b.npz"}), tmp_path)
+    np.save(tmp_path / "c.npy", VALUES)
+    with pytest.raises(DatasetError, match=r"folder with files \.npy, \.npz: name those"):
+        open_document(document({**data, "file": "."}), tmp_path)
+
+
+@pytest.mark.parametrize("future", [1, 3])
+@pytest.mark.parametrize("split", [(0.8, 0.1, 0.1), (0.5, 0.25, 0.25)])
+def test_one_long_trajectory_is_split_in_time_with_a_gap(
+    tmp_path: Path, future: int, split: tuple[float, float, float]
+) -> None:
+    values = smooth(shape=(1, 60, 2))[0]
+    np.save(tmp_path / "a.npy", values)
+    data = {"file": "a.npy", "arrays": ["values"], "axes": "time channel x y"}
+    data |= {"split_by": "time", "split": split}
+    output = {"times": list(range(1, 1 + future))}
+    source = open_document(document(data, output=output), tmp_path)[1]
+    used = []
+    for name in ("train", "validation", "test_id"):
+        pairs = source.load(name)
+        assert len(pairs) >= 1
+        starts = [pairs.origin(row)[1] for row in range(len(pairs))]
+        used.append({start + i for start in starts for i in range(1 + future)})
+        last = pairs.select(slice(len(pairs) - 1, None))
+        assert np.array_equal(last.input[0], values[starts[-1]])
+        whole = source.trajectories(name.removesuffix("_id"))
+        assert set(whole.numbers) == used[-1]
+    for earlier, later in itertools.pairwise(used):
+        assert min(later) - max(earlier) > 1 + future  # a whole window lies between
+    assert max(used[2]) == 59 and min(used[0]) == 0
+    assert source.load("test_ood").select(slice(0, 1)).xi is not None
+    assert source.trajectories(None).snapshots == 60
+
+
+def test_a_trajectory_too_short_to_be_split_in_time_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VALUES[0])
+    data = {"file": "a.npy", "arrays": ["values"], "axes": "time channel x y"}
+    with pytest.raises(DatasetError, match=r"5 snapshots, and in time each .* a window of 2"):
+        open_document(document({**data, "split_by": "time"}), tmp_path)
+    with pytest.raises(UsageError, match="cuts trajectories of one file"):
+        open_document(document({**data, "split_by": "time", "test_file": "b.npy"}), tmp_path)
 
 
 # --- moved samples --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pacefno.fields import Box
+from pacefno.groups._rotation import quarter_turn
 from pacefno.operators import FNO, Conditioned, Recurrent, Residual, SpaceTimeFNO, SplitStep
 from pacefno.paper.benchmarks import BENCHMARKS
 from pacefno.pde import solve
@@ -64,6 +65,23 @@ def test_a_space_time_network_without_coordinates_commutes_with_shifts_by_cells(
     moved_last = network(field).roll((3, -5), (2, 3))
     assert torch.allclose(moved_first, moved_last, atol=1e-5 if dtype == torch.float32 else 1e-12)
     assert not torch.allclose(moved_first, network(field), atol=1e-3)
+
+
+def test_a_group_network_over_space_and_time_commutes_with_quarter_turns(
+    dtype: torch.dtype,
+) -> None:
+    torch.manual_seed(0)
+    sizes = {"width": 3, "modes": 3, "time_modes": 4, "layers": 2}
+    network = SpaceTimeFNO(3, 6, **sizes, group="p4").to(dtype)
+    field = torch.randn(2, 3, 16, 16, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    turned_first, turned_last = network(quarter_turn(field)), quarter_turn(network(field))
+    atol = 1e-5 if dtype == torch.float32 else 1e-12
+    assert torch.allclose(turned_first, turned_last, atol=atol)
+    assert not torch.allclose(turned_first, network(field), atol=1e-3)
+    with pytest.raises(ValueError, match=r"expected one of p1, p4 and no positions, got 'p4m'"):
+        SpaceTimeFNO(3, 6, **sizes, group="p4m")
+    with pytest.raises(ValueError, match="positions='grid'"):
+        SpaceTimeFNO(3, 6, **sizes, group="p4", positions="grid")
 
 
 def channels_network() -> nn.Module:

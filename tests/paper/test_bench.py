@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pacefno.checkpoint import FINAL
 from pacefno.data import prepare
+from pacefno.data.recipe import PairRecipe
 from pacefno.data.samples import Pairs, Source, Trajectories, as_precise
 from pacefno.errors import UsageError
 from pacefno.inference import predict_batches
@@ -36,9 +37,9 @@ from pacefno.paper.bench import (
     score_row,
 )
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
-from pacefno.paper.presets import config_for, trained_as
+from pacefno.paper.presets import config_for, data_preset, trained_as
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
-from pacefno.train.config import ConfigError
+from pacefno.train.config import ConfigError, ScheduleSettings
 from pacefno.train.loop import Callbacks, StopRequest, is_finished, read_log, train
 from pacefno.train.objective import build_model, roll_out
 from training_examples import SMOOTH
@@ -53,7 +54,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_of_every_row_is_valid(name: str, preset: str) -> None:
     benchmark = benchmark_named(name)
-    if preset == "paper" and not benchmark.paper_preset:
+    if preset in ("long", "paper") and not benchmark.paper_preset:
         assert not benchmark.in_tables
         with pytest.raises(ConfigError, match=f"{name} is not in the paper"):
             config_for(benchmark, benchmark.default_row, preset, 42)
@@ -62,7 +63,8 @@ def test_every_preset_of_every_row_is_valid(name: str, preset: str) -> None:
         config = config_for(benchmark, model, preset, 42)
         assert config.labels == {"problem": name, "model": model, "preset": preset}
         if preset != "smoke" and benchmark.task.rollout is None:
-            schedule, grid = config.schedule, benchmark.recipe.id_grid(preset)  # type: ignore[union-attr]
+            assert isinstance(benchmark.recipe, PairRecipe)
+            schedule, grid = config.schedule, benchmark.recipe.id_grid(data_preset(preset))
             coarse = schedule.coarse_stride if schedule.coarse else 1
             modes = config.operator.get("modes") or config.operator["operator"]["modes"]
             assert min(grid) // coarse >= 2 * modes - 1, "more modes than the coarse grid holds"
@@ -84,6 +86,34 @@ def test_the_paper_preset_has_the_sizes_and_the_schedule_of_lpsda() -> None:
 
     assert width("kuramoto_sivashinsky", "pace-20") == 64
     assert width("kdv_easy", "pace-20") == 256 and width("kdv_easy", "pace-1") == 64
+
+
+@pytest.mark.parametrize("name", [b for b in BENCHMARKS if BENCHMARKS[b].paper_preset])
+def test_a_long_training_has_the_papers_updates_and_the_rest_of_standard(name: str) -> None:
+    benchmark = benchmark_named(name)
+    model, samples = benchmark.default_row, benchmark.recipe.sizes_of("paper").train
+    long, paper, usual = (
+        config_for(benchmark, model, preset, 42) for preset in ("long", "paper", "standard")
+    )
+
+    def updates(schedule: ScheduleSettings) -> int:
+        return schedule.epochs * schedule.passes * (samples // schedule.batch)
+
+    assert updates(long.schedule) == updates(paper.schedule) > updates(usual.schedule)
+    budget = {"epochs": usual.schedule.epochs, "passes": usual.schedule.passes}
+    assert long.schedule.model_copy(update=budget) == usual.schedule
+    assert (long.operator, long.loss) == (usual.operator, usual.loss)
+    assert data_digest(benchmark, "long") == data_digest(benchmark, "standard")
+
+
+def test_the_group_fno_of_the_paper_preset_is_over_space_and_time_too() -> None:
+    benchmark = benchmark_named("navier_stokes")
+    rows = {m: config_for(benchmark, m, "paper", 42).operator for m in ("gfno", "gfno-literal")}
+    assert {spec["name"] for spec in rows.values()} == {"space-time-fno"}
+    assert {(spec["modes"], spec["time_modes"], spec["group"]) for spec in rows.values()} == {
+        (10, 10, "p4")
+    }
+    assert (rows["gfno"]["width"], rows["gfno-literal"]["width"]) == (10, 20)
 
 
 def test_only_rows_with_a_frame_have_the_extra_terms_of_the_paper() -> None:

@@ -89,6 +89,8 @@ def test_a_setting_inside_a_nested_part_is_checked_too() -> None:
         ("pace-20", "kdv", {"task": {"train_range": []}}, "jitter is a share of .* train_range"),
         ("fno", SMOOTH, {"operator": {"time_modes": 3}}, "unknown setting of operator 'fno'"),
         ("fno", SMOOTH, {"loss": {"error": "squared", "h1": 1.0}}, "loss.error = squared"),
+        ("fno", SMOOTH, {"loss": {"balance": 1.0}}, "loss.balance weighs loss.equivariance"),
+        ("pace", SMOOTH, {"loss": {"balance": 1.0, "equivariance": 0.0}}, "has none of them"),
         ("pace-20", "kdv", {"precision": "bf16-mixed"}, "would round the lengths of boxes"),
     ],
 )

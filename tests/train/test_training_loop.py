@@ -40,7 +40,16 @@ from pacefno.train.loop import (
     read_log,
     train,
 )
-from pacefno.train.objective import Batch, PairData, Place, build_model
+from pacefno.train.objective import (
+    MOST_BALANCE,
+    Batch,
+    Loss,
+    PairData,
+    Place,
+    PredictionAndFrame,
+    build_model,
+    make_data,
+)
 from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
 from training_examples import SMOOTH, InMemory, contents, settings
 
@@ -194,6 +203,39 @@ def test_all_losses_of_the_paper_are_finite_and_logged(
     assert progress.h1_balance != 1.0
 
 
+def test_balanced_terms_pull_at_the_frame_as_strongly_as_the_error(smoke_source: Source) -> None:
+    changes = ["loss.balance=2", "loss.equivariance=1e-3", "loss.anchor=1e-2"]
+    config = settings("pace-cnn", *changes, "loss.balance_memory=0")
+    data = make_data(config, smoke_source)
+    model = build_model(config, data.scales())
+    batch = next(data.batches(0, Place(0, 1, CPU)))
+    module, loss = PredictionAndFrame(model).train(), Loss(config)
+    total, parts = loss(module, batch, 0)
+    ratios = {name: float(r) for name, r in loss.ratios(parts, model.frame, 0).items()}
+    assert set(ratios) == {"ratio_equivariance", "ratio_anchor"}
+    loss.update(ratios)
+    weighted, parts = loss(module, batch, 0)
+    weights, own = loss._weights(0), list(model.frame.parameters())
+
+    def pull(part: torch.Tensor) -> float:
+        slopes = torch.autograd.grad(part, own, retain_graph=True, allow_unused=True)
+        return float(torch.stack([s.norm() for s in slopes if s is not None]).norm())
+
+    for name in ("equivariance", "anchor"):
+        share = pull(getattr(weights, name) * parts[name]) / pull(parts["l2"])
+        assert share == pytest.approx(2, rel=1e-3)
+    assert float(weighted) != float(total)
+    strong = Loss(settings("pace-cnn", "loss.balance=2", "loss.equivariance=1e6"))
+    ratio = float(strong.ratios(parts, model.frame, 0)["ratio_equivariance"])
+    assert ratio == pytest.approx(1 / MOST_BALANCE)  # never further: the frame must go on learning
+
+
+def test_a_frame_without_weights_cannot_be_balanced(smoke_source: Source, tmp_path: Path) -> None:
+    config = settings("pace", "loss.balance=1").model_copy(update={"frame": {"name": "analytic"}})
+    with pytest.raises(UsageError, match="a frame with weights, and this one has none"):
+        train(config, smoke_source, tmp_path / "run")
+
+
 @pytest.mark.parametrize("model", ["fno", "pace"])
 def test_a_run_in_double_precision_trains_and_loads_in_double_precision(
     model: str, smoke_source: Source, tmp_path: Path
@@ -247,7 +289,8 @@ def test_fine_tuning_begins_at_the_given_weights(smoke_source: Source, tmp_path:
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     model: str, smoke_source: Source, tmp_path: Path
 ) -> None:
-    config = settings(model, "loss.h1=1", "loss.h1_schedule=ema")
+    balanced = ("loss.balance=1",) if model == "pace" else ()
+    config = settings(model, "loss.h1=1", "loss.h1_schedule=ema", *balanced)
     train(config, smoke_source, tmp_path / "whole")
     parts = tmp_path / "parts"
     with pytest.raises(StopRequest, match="epoch 2"):

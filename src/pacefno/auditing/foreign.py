@@ -179,24 +179,25 @@ class _Recorder:
     def __init__(self, folder: Path, target: Tensor) -> None:
         self.folder, self.target = folder, target
         self.files: list[dict[str, Any]] = []
-        self.motion = "at rest"
+        self.motion, self.asked = "at rest", 0
 
     def note(self, done: int, total: int, motion: str) -> None:
-        self.motion = motion
+        self.motion, self.asked = motion, 0
 
     def __call__(self, values: Tensor) -> Tensor:
         name = f"{len(self.files):03d}.npy"
         with replacing(self.folder / INPUTS / name) as temporary, open(temporary, "wb") as file:
             np.save(file, values.numpy(), allow_pickle=False)
-        within = self.files and self.files[-1]["what"] == self.motion
+        within = ("", ", as PACE sees it", ", mirrored or turned for the average")
         self.files.append(
             {
                 "input": f"{INPUTS}/{name}",
                 "prediction": f"{PREDICTIONS}/{name}",
                 "shape": [len(values), *self.target.shape[1:]],
-                "what": f"{self.motion}, as PACE sees it" if within else self.motion,
+                "what": self.motion + within[min(2, self.asked)],
             }
         )
+        self.asked += 1
         return self.target.new_zeros(len(values), *self.target.shape[1:])
 
 

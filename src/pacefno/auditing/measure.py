@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
 
-from pacefno.auditing.motions import FINITE, POINT, Motion, plan_motions
+from pacefno.auditing.motions import EVERYTHING, FINITE, POINT, Motion, largest, plan_motions
 from pacefno.auditing.result import Audit, Row
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field
@@ -70,6 +70,7 @@ def audit(
     point_group: str | PointGroup | None = None,
     sizes: Mapping[str, Sequence[float]] | None = None,
     inexact: bool = False,
+    steps: int = 1,
     batch: int | None = None,
     seed: int = 0,
     name: str | None = None,
@@ -88,11 +89,13 @@ def audit(
             the typical speed of the samples.
         inexact: also measure motions that are no symmetry of these fields, such as turning a field
             that fills its periodic box.
+        steps: audit so many predictions in a row, each the input of the next; ``target`` is then
+            the output of ``task.later(steps)``. Remedies are applied in every step.
         batch: how many samples the model is given at once, always as many (up to 20).
         name: what to call the model.
         on_progress: called before every motion, and at the end.
     """
-    given, wanted = _checked(task, input, target)
+    given, wanted = _checked(task, task if steps == 1 else task.later(steps), input, target)
     motions, left_out = plan_motions(
         task.group, given, wanted, sizes=sizes, inexact=inexact, seed=seed
     )
@@ -106,28 +109,30 @@ def audit(
     else:
         for type in (task.input, task.output):
             points.check_action(type)
-        motions += [_point_motion(points, element, given) for element in range(1, points.order)]
+        alone = [_point_motion(points, element, given) for element in range(1, points.order)]
+        motions += alone + [_mirrored(far, points, given, seed) for far in motions[-1:]]
     if not motions:
         raise UsageError(f"nothing to audit: {'; '.join(left_out)}")
-    bench = _Bench(model, task, given, wanted, batch)
-    rows, predictions = [bench.rest], [bench.at_rest]
+    bench = _Bench(model, task, given, wanted, points, steps, batch)
+    rows, predictions, far = [bench.rest], [bench.at_rest], largest(motions)
     for done, motion in enumerate(motions):
         if on_progress:
             on_progress(done, len(motions), f"{motion.family}: {motion.label}")
-        row, prediction = bench.measure(motion)
+        row, prediction = bench.measure(motion, remedies=motion in far)
         rows.append(row)
         if motion.family == POINT:
             predictions.append(prediction)
     if on_progress:
         on_progress(len(motions), len(motions), "")
-    if points is not None:
-        at = [0, *range(len(rows) + 1 - points.order, len(rows))]  # the rows of its elements
-        for row, error in zip(at, bench.averaged(points, predictions), strict=True):
-            rows[row] = replace(rows[row], averaged=error)
+    if points is not None and steps == 1:
+        at = [0, *(i for i, row in enumerate(rows) if row.family == POINT)]  # of its elements
+        for place, error in zip(at, bench.averaged(points, predictions), strict=True):
+            rows[place] = replace(rows[place], averaged=error)
     return Audit(
         model=name or _name_of(model),
         task=task.name,
         samples=len(input),
+        steps=steps,
         grid=given.grid,
         precision=str(bench.like.dtype).removeprefix("torch."),
         rest=rows[0],
@@ -139,7 +144,7 @@ def audit(
     )
 
 
-def _checked(task: Task, input: Tensor, target: Tensor) -> tuple[Field, Field]:
+def _checked(task: Task, last: Task, input: Tensor, target: Tensor) -> tuple[Field, Field]:
     if task.rollout is not None:
         raise UsageError(
             "audit: expected a task from snapshots to snapshots, got one of trajectories: say how "
@@ -153,7 +158,7 @@ def _checked(task: Task, input: Tensor, target: Tensor) -> tuple[Field, Field]:
             f"expected inputs and targets of as many samples on one grid, got {tuple(input.shape)} "
             f"and {tuple(target.shape)}"
         )
-    return Field(input, task.input), Field(target, task.output)
+    return Field(input, task.input), Field(target, last.output)
 
 
 def _point_motion(points: PointGroup, element: int, given: Field) -> Motion:
@@ -161,6 +166,20 @@ def _point_motion(points: PointGroup, element: int, given: Field) -> Motion:
     act, undo = partial(points.act, xi=xi), partial(points.inverse, xi=xi)
     label = describe_element(points, element)
     return Motion(POINT, points.which, float(element), label, act, undo)
+
+
+def _mirrored(motion: Motion, points: PointGroup, given: Field, seed: int) -> Motion:
+    """A motion after a mirror or turn, each sample by an element of its own that moves it."""
+    generator = torch.Generator().manual_seed(seed)
+    xi = torch.randint(1, max(2, points.order), (len(given), 1), generator=generator).double()
+
+    def act(field: Field) -> Field:
+        return motion.act(points.act(field, xi))
+
+    def undo(field: Field) -> Field:
+        return points.inverse(motion.undo(field), xi)
+
+    return Motion(EVERYTHING, EVERYTHING, 1.0, f"{motion.label}, {points.which}", act, undo)
 
 
 def describe_element(points: PointGroup, element: int) -> str:
@@ -179,17 +198,47 @@ def _name_of(model: Model) -> str:
     return getattr(model, "__name__", type(model).__name__)
 
 
+@final
+class _InBatches(nn.Module):
+    """A model that is never given more than a batch at once; an average asks for several."""
+
+    def __init__(self, model: Model, batch: int) -> None:
+        super().__init__()
+        self.model = model if isinstance(model, nn.Module) else Adapted(model)
+        self.batch = batch
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.cat([self.model(part) for part in torch.split(values, self.batch)])
+
+
 class _Bench:
-    """A model and the same within PACE, on one set of samples."""
+    """A model, the same within PACE, averaged, and both, on one set of samples."""
 
     def __init__(
-        self, model: Model, task: Task, given: Field, wanted: Field, batch: int | None
+        self,
+        model: Model,
+        task: Task,
+        given: Field,
+        wanted: Field,
+        points: PointGroup | None,
+        steps: int,
+        batch: int | None,
     ) -> None:
-        self.model, self.task = model, task
+        self.model, self.task, self.steps = model, task, steps
         self.given, self.wanted = given, wanted
         self.batch = batch or min(BATCH, len(given))
-        self.pace = wrap(model, task)
-        self.pace.on_undetermined = "ignore"  # they are counted
+        operator = _InBatches(model, self.batch)
+        self.pace = wrap(operator, task)
+        self.remedies: dict[str, nn.Module] = {}
+        if points is not None:
+            average = Symmetrised(operator, points, task.input.text, task.output.text)
+            average.training = False
+            self.remedies["averaged"] = average
+            if finite_part(task.group) is None:  # or PACE has averaged already
+                self.remedies["both"] = wrap(average, task)
+        for one in (self.pace, *self.remedies.values()):
+            if isinstance(one, PACE):
+                one.on_undetermined = "ignore"  # they are counted
         self.lost: set[str] = set()  # coordinates that some field does not determine
         weights = model.parameters() if isinstance(model, nn.Module) else ()
         self.like = next((w for w in weights if w.is_floating_point()), given.values)
@@ -197,12 +246,27 @@ class _Bench:
         self.wrapped_at_rest, lost = self._predict_wrapped(given.values)
         still = Motion(REST, "", 0.0, REST, _nothing, _nothing)
         self.rest = self._row(still, self.at_rest, self.wrapped_at_rest, lost)
+        self.rest = self._mended(still, self.rest)
 
-    def measure(self, motion: Motion) -> tuple[Row, Tensor]:
+    def measure(self, motion: Motion, *, remedies: bool) -> tuple[Row, Tensor]:
         """The row of a motion, and the predictions of the model as it is."""
         moved = motion.act(self.given).values
         prediction = self._predict(moved)
-        return self._row(motion, prediction, *self._predict_wrapped(moved)), prediction
+        row = self._row(motion, prediction, *self._predict_wrapped(moved))
+        return self._mended(motion, row) if remedies else row, prediction
+
+    def _mended(self, motion: Motion, row: Row) -> Row:
+        """The row with the errors of the averaged model and of PACE around it.
+
+        At rest and mirrored, the average of one step is made of predictions that are there.
+        """
+        known = self.steps == 1 and motion.family in (REST, POINT)
+        moved = motion.act(self.given).values
+        for name, model in self.remedies.items():
+            if name == "both" or not known:
+                error = self._error_of(motion, self._predict(moved, model))
+                row = replace(row, both=error) if name == "both" else replace(row, averaged=error)
+        return row
 
     def averaged(self, points: PointGroup, predictions: Sequence[Tensor]) -> list[float]:
         """The error of ``mean_g g^-1 f(g a)`` for the fields moved by each element.
@@ -228,21 +292,31 @@ class _Bench:
 
     # --- predictions
 
-    def _predict(self, values: Tensor) -> Tensor:
-        return torch.cat([self._checked(self.model(part)) for part in self._parts(values)])[
-            : len(values)
-        ].to(values)
+    def _predict(self, values: Tensor, model: Model | None = None) -> Tensor:
+        ask = self.model if model is None else model
+        made = [self._rolled(ask, part) for part in self._parts(values)]
+        return torch.cat(made)[: len(values)].to(values)
 
     def _predict_wrapped(self, values: Tensor) -> tuple[Tensor, int]:
         """Predictions within PACE, and how many samples do not determine their frame."""
-        made = [self.pace.predict(part) for part in self._parts(values)]
-        lost = torch.cat([one.frame.quality for one in made])[: len(values)] <= 0
+        quality = [self.pace.frame_of(part).quality for part in self._parts(values)]
+        lost = torch.cat(quality)[: len(values)] <= 0
         names = self.task.group.coordinates
         lost = lost & torch.tensor([name != FINITE for name in names], device=lost.device)
         missing = zip(names, lost.any(dim=0).tolist(), strict=True)
         self.lost |= {name for name, no in missing if no}
-        found = torch.cat([one.values for one in made])[: len(values)].to(values)
-        return found, int(lost.any(dim=1).sum())
+        return self._predict(values, self.pace), int(lost.any(dim=1).sum())
+
+    def _rolled(self, model: Model, window: Tensor) -> Tensor:
+        """The last of some predictions in a row; a sample that stops being finite stays lost."""
+        block, size = self._checked(model(window)), window.shape[1]
+        lost = torch.zeros(len(window), *[1] * (window.ndim - 1), dtype=torch.bool)
+        lost = lost.to(window.device)
+        for _ in range(self.steps - 1):
+            lost = lost | ~torch.isfinite(block).flatten(1).all(dim=1).reshape(lost.shape)
+            window = torch.cat([window, block.to(window)], dim=1)[:, -size:].masked_fill(lost, 0.0)
+            block = self._checked(model(window))
+        return block.masked_fill(lost, math.inf)
 
     def _parts(self, values: Tensor) -> Sequence[Tensor]:
         """Batches of one size, which an exported program may need: the last is filled up."""
@@ -267,25 +341,20 @@ class _Bench:
     # --- numbers
 
     def _row(self, motion: Motion, prediction: Tensor, wrapped: Tensor, lost: int) -> Row:
-        moved_target = motion.act(self.wanted).values
         there_and_back = [
             _mean(relative_l2(motion.undo(motion.act(field)).values, field.values))
             for field in (self.given, self.wanted)
         ]
         expected = self._moved(motion, self.at_rest)
-        errors = [
-            self._error(*(motion.undo(self._typed(v)).values for v in (found, moved_target)))
-            for found in (prediction, wrapped)
-        ]
         return Row(
             motion.family,
             motion.factor,
             motion.size,
             motion.label,
-            error=errors[0],
+            error=self._error_of(motion, prediction),
             equivariance=_difference(prediction, expected, self.at_rest),
             floor=max(motion.torn, *there_and_back),
-            wrapped=errors[1],
+            wrapped=self._error_of(motion, wrapped),
             wrapped_equivariance=_difference(
                 wrapped, self._moved(motion, self.wrapped_at_rest), self.wrapped_at_rest
             ),
@@ -293,11 +362,16 @@ class _Bench:
             at_edges=_at_edges(motion, prediction - expected, expected),
         )
 
+    def _error_of(self, motion: Motion, found: Tensor) -> float:
+        """The error of predictions for moved fields, after the motion was taken off again."""
+        both = self._typed(found), motion.act(self.wanted)
+        return self._error(*(motion.undo(one).values for one in both))
+
     def _error(self, prediction: Tensor, target: Tensor) -> float:
         return _mean(relative_l2(prediction, target, per_channel=self.task.per_channel))
 
     def _typed(self, values: Tensor) -> Field:
-        return Field(values, self.task.output)
+        return self.wanted.with_values(values)
 
     def _moved(self, motion: Motion, values: Tensor) -> Tensor:
         return motion.act(self._typed(values)).values

@@ -22,13 +22,14 @@ SPEEDS = (0.03, 0.1, 0.3, 1.0, 2.0)  # in typical speeds of the data
 TURNS = (15.0, 30.0, 45.0, 90.0, 180.0)  # in degrees
 LEVELS = (0.1, 0.3, 1.0)  # of the largest motion along every coordinate, all at once
 TORN = 0.01  # by which two half motions may differ from the whole before a motion is refused
-WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT = FAMILIES = (
+WHOLE, FRACTION, BOOST, TURN, TOGETHER, POINT, EVERYTHING = FAMILIES = (
     "shift by whole cells",
     "shift by fractions of a cell",
     "boost",
     "turn",
     "all together",
     "mirror or turn",
+    "all together, mirrored or turned",
 )
 FINITE = "element"  # the coordinate of a finite group, whose elements have no size
 
@@ -102,6 +103,19 @@ def plan_motions(
         motions += [_together(group, input, reach, level, all_exact, seed) for level in LEVELS]
     motions.sort(key=lambda motion: FAMILIES.index(motion.family))
     return motions, list(left_out.values())
+
+
+def largest(motions: Sequence[Motion]) -> list[Motion]:
+    """The farthest motion along each coordinate, every element of a point group, and all at once.
+
+    These show what a remedy does; at smaller ones it only does better.
+    """
+    far: dict[tuple[str, str], Motion] = {}
+    for motion in motions:
+        key = motion.family, motion.label if motion.family == POINT else motion.factor
+        if key not in far or motion.size >= far[key].size:
+            far[key] = motion
+    return list(far.values())
 
 
 def _check_sizes(group: Group, sizes: Mapping[str, Sequence[float]]) -> None:

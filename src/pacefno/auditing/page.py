@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from pacefno.auditing.motions import BOOST, FRACTION, TOGETHER, TURN, WHOLE
+from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE
 
 Document = dict[str, Any]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 230, 46, 12, 12, 38  # of a chart, in pixels
@@ -21,6 +21,7 @@ UNITS = {
     TOGETHER: "of the farthest alone",
 }
 # What is drawn: name, entry of a row, class of its line.
+SOME = ("averaged", "both")  # entries that few rows have
 LINES = (("model", "error", "model"), ("with PACE", "wrapped", "pace"))
 
 
@@ -32,15 +33,21 @@ def number(value: float | None) -> str:
 
 
 def columns(document: Document) -> list[tuple[str, str]]:
-    """Titles and entries of a table; without averages where there is no point group."""
-    averaged = [("averaged", "averaged")] if document["point_group"] else []
-    return [
+    """Titles and entries of a table; without averages where none was measured."""
+    every = [
         ("error", "error"),
         ("equivariance error", "equivariance"),
         ("with PACE", "wrapped"),
-        *averaged,
+        ("averaged", "averaged"),
+        ("PACE + averaged", "both"),
         ("floor", "floor"),
     ]
+    rows = (document["rest"], *document["rows"])
+    return [(t, key) for t, key in every if key not in SOME or any(r[key] for r in rows)]
+
+
+def _cell(row: Document, key: str) -> str:
+    return "" if key in SOME and row[key] is None else number(row[key])
 
 
 def table(document: Document) -> str:
@@ -52,9 +59,7 @@ def table(document: Document) -> str:
         if row["family"] not in (family, row["label"]):
             lines.append([row["family"]])
         family = row["family"]
-        values = [
-            "" if key == "averaged" and row[key] is None else number(row[key]) for _, key in chosen
-        ]
+        values = [_cell(row, key) for _, key in chosen]
         lines.append([f"  {row['label']}", *values, row.get("level", "")])
     first = max(len(line[0]) for line in lines)
     widths = [max(8, len(title)) for title, _ in chosen]
@@ -75,6 +80,7 @@ def page(document: Document) -> str:
     about = (
         f"{document['samples']} samples of {escape(document['task'])} on a grid of {grid}, "
         f"{document['precision']}"
+        + (f", after {document['steps']} steps in a row" if document["steps"] > 1 else "")
     )
     said = "".join(
         f'<li class="{f["level"]}"><b>{MARKS.get(f["level"], "")}</b> {escape(f["text"])}</li>'
@@ -98,7 +104,7 @@ def panels(document: Document) -> list[tuple[str, list[Document]]]:
     """The rows of each chart: a coordinate alone, all together; a point group has no sizes."""
     found: dict[str, list[Document]] = {}
     for row in document["rows"]:
-        if row["averaged"] is None:
+        if row["family"] != POINT:
             kind = row["family"].partition(" by ")[0]
             title = kind if kind == row["factor"] else f"{kind} {row['factor']}"
             found.setdefault(title, []).append(row)
@@ -113,10 +119,7 @@ def _html_table(document: Document) -> str:
         if row["family"] not in (family, row["label"]):
             body += f'<tr><th colspan="{len(chosen) + 2}" class="family">{row["family"]}</th></tr>'
         family, level = row["family"], row.get("level", "")
-        cells = "".join(
-            f"<td>{'' if key == 'averaged' and row[key] is None else number(row[key])}</td>"
-            for _, key in chosen
-        )
+        cells = "".join(f"<td>{_cell(row, key)}</td>" for _, key in chosen)
         mark = f'<td class="{level}">{MARKS.get(level, "")} {level}</td>'
         body += f"<tr><th>{escape(row['label'])}</th>{cells}{mark}</tr>"
     return f"<table><thead><tr><th></th>{head}<th></th></tr></thead><tbody>{body}</tbody></table>"
@@ -274,8 +277,10 @@ TEMPLATE = """<!doctype html>
 <div class="charts">{charts}</div><p class="key">{key}</p>
 <p>Relative error, after the motion was taken off prediction and target, against the size of the
 motion. Each number is a mean over the samples. <i>Equivariance error</i>: how far the prediction
-for a moved field is from the moved prediction. <i>Floor</i>: what is lost by moving the fields and
-undoing it, or in two halves. Marks compare the error with that at rest: ✓✓ it follows to rounding,
-✓ kept within 5 %, ~ larger, ✗ more than twice as large, or half way to 1.</p>
+for a moved field is from the moved prediction. <i>With PACE</i>, <i>averaged</i>: the same model
+wrapped by PACE, its average over the point group, and PACE around that, untrained.
+<i>Floor</i>: what is lost by moving the fields and undoing it, or in two halves.
+Marks compare the error with that at rest: ✓✓ it follows to rounding, ✓ kept within 5 %,
+~ larger, ✗ more than twice as large, or half way to 1.</p>
 <div class="scroll">{table}</div></body></html>
 """

@@ -10,7 +10,8 @@ The numbers of a motion ``g``, each a mean over the samples:
 - ``floor``: what the motion itself costs, the best that anything can do: the loss of moving input
   or target there and back, and for a turn the difference of two half turns from the whole;
 - ``wrapped``: the error of the same model within PACE; ``averaged``: that of its average over a
-  point group, ``mean_g g^-1 f(g a)``.
+  point group, ``mean_g g^-1 f(g a)``; ``both``: of PACE around that average. The last two are
+  measured for the largest motion along each coordinate, and None elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, final
 
-from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE
+from pacefno.auditing.motions import BOOST, EVERYTHING, FRACTION, POINT, TOGETHER, TURN, WHOLE
 from pacefno.auditing.page import number, page, table
 
 KEPT = 1.05  # an error of so many times that at rest counts as kept
@@ -39,6 +40,7 @@ PHRASES = {
     TURN: "turns",
     TOGETHER: "all motions together",
     POINT: "mirrors and turns",
+    EVERYTHING: "all motions, mirrored or turned as well",
 }
 
 
@@ -58,6 +60,7 @@ class Row:
     wrapped_equivariance: float
     undetermined: int  # samples whose frame PACE could not find
     averaged: float | None = None
+    both: float | None = None  # PACE around the average
     at_edges: float | None = None  # odds of the equivariance error there, over those of the field
 
 
@@ -69,6 +72,7 @@ class Audit:
     model: str
     task: str
     samples: int
+    steps: int  # predictions in a row
     grid: tuple[int, ...]
     precision: str
     rest: Row
@@ -128,7 +132,8 @@ def findings(audit: Audit) -> list[Finding]:
         text = f"It predicts the same whatever the input (error {rest}): mend that first."
         return [Finding("fails", "rest", text)]
     useless = ", no better than predicting nothing" if audit.rest.error >= USELESS else ""
-    text = f"At rest the error is {rest} ({audit.samples} samples){useless}."
+    after = f" after {audit.steps} steps" if audit.steps > 1 else ""
+    text = f"At rest the error is {rest}{after} ({audit.samples} samples){useless}."
     judged = [one for family in PHRASES for one in _judge(audit, family)]
     found = [Finding("rest", "rest", text)]
     for level in ("exact", "keeps"):  # one sentence for all
@@ -192,7 +197,7 @@ def _sentence(audit: Audit, level: str, about: str, rows: Sequence[Row]) -> str:
             f"against {rest})."
         )
     failed = [row for row in rows if level_of(audit, row) == "fails"]
-    if worst.family == POINT:
+    if worst.family in (POINT, EVERYTHING):
         which = f", {len(failed)} of {len(rows)} of them" if len(failed) < len(rows) else ""
         return f"It fails for {about}{which} ({number(worst.error)} at {worst.label})."
     first = min(row.size for row in failed)
@@ -234,7 +239,7 @@ def _strides(stride: int, exact: set[float], other: set[float]) -> bool:
 def _remedies(audit: Audit) -> list[Finding]:
     """What wrapping and averaging were measured to do."""
     found = []
-    moved = [row for row in audit.rows if row.family != POINT]
+    moved = [row for row in audit.rows if row.family not in (POINT, EVERYTHING)]
     if moved:
         found.append(Finding("remedy", "PACE", _about_pace(audit, moved)))
     if most := max((row.undetermined for row in (audit.rest, *moved)), default=0):
@@ -246,8 +251,17 @@ def _remedies(audit: Audit) -> list[Finding]:
     mirrored = [row for row in audit.rows if row.family == POINT]
     averages = [row.averaged for row in mirrored if row.averaged is not None]
     if averages and _worst(audit, mirrored) != "exact":
-        text = f"Averaging over {audit.point_group} gives {number(max(averages))} for all of them."
+        worst = number(max(averages))
+        text = f"Averaging over {audit.point_group} gives {worst} for mirrors and turns."
         found.append(Finding("remedy", "averaging", text))
+    measured = [row for row in (audit.rest, *audit.rows) if row.both is not None]
+    if measured:
+        last = max(measured, key=lambda row: row.both or 0.0)
+        text = (
+            f"PACE around the average over {audit.point_group} gives {number(last.both)} at worst "
+            f"({last.label}), of the largest motions along each axis, mirrored or not."
+        )
+        found.append(Finding("remedy", "both", text))
     return found
 
 

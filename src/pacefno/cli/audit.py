@@ -55,6 +55,14 @@ def audit_command(
             "field that fills its periodic box.",
         ),
     ] = False,
+    steps: Annotated[
+        int,
+        typer.Option(
+            help="Audit so many predictions in a row, each the input of the next: needs a file of "
+            "trajectories.",
+            min=1,
+        ),
+    ] = 1,
     max_error: Annotated[
         float | None,
         typer.Option(
@@ -89,9 +97,9 @@ def audit_command(
 
     Every symmetry of the task alone, from small to large, and all together; shifts by whole cells
     and by fractions of a cell apart. Beside it: the error at rest, the loss of moving fields there
-    and back, and what wrapping with PACE and averaging over a point group was measured to do. The
-    table and a verdict go to standard output. Exit codes: 1 --max-error was exceeded or something
-    failed, 2 wrong input.
+    and back, and what wrapping with PACE, averaging over a point group, and both were measured to
+    do. The table and a verdict go to standard output. Exit codes: 1 --max-error was exceeded or
+    something failed, 2 wrong input.
 
     Examples: pacefno audit mymodule:net task.toml --html audit.html --max-error 0.1
 
@@ -104,6 +112,11 @@ def audit_command(
             raise UsageError(
                 "say MODEL and TASK, or TASK alone with --write-inputs or --read-predictions"
             )
+        if exchange and steps > 1:
+            raise UsageError(
+                "--steps: each prediction is the input of the next, so inputs cannot be written "
+                "beforehand: name a MODEL, or audit one step"
+            )
         from pacefno.auditing import audit, foreign
         from pacefno.files import write_text
 
@@ -111,7 +124,7 @@ def audit_command(
         opened = None if exchange else foreign.open_model(model)
         if read_predictions is not None:
             samples = int(foreign.read_manifest(read_predictions)["samples"])
-        chosen, pairs, known = _samples(task or model, samples, preset, data)
+        chosen, pairs, known = _samples(task or model, samples, steps, preset, data)
         named = point_group or known
         options: dict[str, Any] = {
             "point_group": None if named in (None, "none") else named,
@@ -135,6 +148,7 @@ def audit_command(
                     chosen,
                     pairs.input,
                     pairs.target,
+                    steps=steps,
                     batch=batch or opened.batch,
                     name=opened.name,
                     on_progress=display,
@@ -153,17 +167,23 @@ def audit_command(
             raise typer.Exit(FAILED)
 
 
-def _samples(text: str, count: int, preset: str, root: Path) -> tuple[Task, Pairs, str | None]:
+def _samples(
+    text: str, count: int, steps: int, preset: str, root: Path
+) -> tuple[Task, Pairs, str | None]:
     """The task, its first test samples, and the point group of a benchmark's equation."""
-    from pacefno.data.own import open_task
+    from pacefno.data.own import FileSource, open_task
     from pacefno.data.samples import Pairs
+    from pacefno.data.store import DatasetError
     from pacefno.paper.bench import prepare_data
     from pacefno.paper.benchmarks import BENCHMARKS
 
     if text in BENCHMARKS:
         benchmark = BENCHMARKS[text]
-        if benchmark.task.rollout is not None:
-            raise UsageError(f"{text}: an audit needs pairs of fields, this one has trajectories")
+        if benchmark.task.rollout is not None or steps > 1:
+            raise UsageError(
+                f"{text}: a benchmark is audited by pairs of fields: choose one that has them, and "
+                "one step; for several steps give the task.toml of a file of trajectories"
+            )
         with Display(f"data of {text}") as display:
             source: Any = prepare_data(benchmark, preset, root, on_progress=display)
         task, known = benchmark.task, benchmark.equation.point_group
@@ -172,8 +192,14 @@ def _samples(text: str, count: int, preset: str, root: Path) -> tuple[Task, Pair
         raise UsageError(f"{text}: expected a file task.toml, or a benchmark out of {names}")
     else:
         (task, source), known = open_task(Path(text)), None
-    if task.rollout is not None:
-        raise UsageError(f"{text}: an audit needs pairs of fields: leave out [rollout]")
+        if steps > 1 and not source.settings.arrays:
+            raise UsageError(f"{text}: --steps needs trajectories, this file has pairs: audit one")
+        if task.rollout is not None or steps > 1:  # windows of them
+            task = task.model_copy(update={"rollout": None})
+            try:
+                source = FileSource(task.later(steps), source.settings, Path(text).parent)
+            except DatasetError as error:  # too short; without steps it was opened
+                raise UsageError(f"--steps {steps}: {error}") from None
     pairs = source.load("test_id").select(slice(0, count))
     assert isinstance(pairs, Pairs)
     if len(pairs) < count:

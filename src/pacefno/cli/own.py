@@ -12,10 +12,13 @@ from pacefno.errors import UsageError
 
 
 def inspect_command(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
-            help="A file of yours: .npy, .npz, .h5, .pt, .nc or .zarr.", show_default=False
+            help="A file of yours: .npy, .npz, .h5, .pt, .nc or .zarr; or a folder, or a pattern "
+            "in quotes, of several with one layout.",
+            metavar="FILE",
+            show_default=False,
         ),
     ],
     write: Annotated[
@@ -60,6 +63,12 @@ def inspect_command(
         from pacefno.data.inspect import Answers, inspect_file, show_findings, write_task
         from pacefno.data.store import DatasetError
 
+        if len(files) > 1:
+            raise UsageError(
+                f"{files[0]} and {len(files) - 1} more files: give their folder, or the pattern in "
+                "quotes, so that task.toml can name them all"
+            )
+        file = files[0]
         answers = Answers(
             format=format,
             arrays=tuple(split_names(array)),

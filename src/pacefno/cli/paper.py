@@ -35,7 +35,7 @@ ResultsFolder = Annotated[
 
 def default_results(preset: str, runs: Path) -> Path:
     """Only presets that mean something are kept beside the code."""
-    return Path("results") if preset in ("standard", "paper") else runs / "results"
+    return Path("results") if preset in ("standard", "long", "paper") else runs / "results"
 
 
 def bench_command(
@@ -121,6 +121,14 @@ def report_command(
         bool,
         typer.Option("--check", help="Only say whether the named documents are up to date."),
     ] = False,
+    status: Annotated[
+        bool,
+        typer.Option("--status", help="Only print what is there of each claim of the paper."),
+    ] = False,
+    gallery: Annotated[
+        Path | None,
+        typer.Option(help="Only draw the paper's figures, small, into this folder."),
+    ] = None,
 ) -> None:
     """Make the report: an HTML page that works offline, tables, figures as PNG and PDF.
 
@@ -146,6 +154,18 @@ def report_command(
         given = paths or [Path("results")]
         documents = [path for path in given if path.suffix == ".md"]
         folders = [path for path in given if path.suffix != ".md"] or [Path("results")]
+        if status:
+            from pacefno.paper.report.tables import terminal_claims
+
+            for grid in terminal_claims(folders):
+                wide_console().print(grid)
+            return
+        if gallery is not None:
+            from pacefno.paper.report.write import write_gallery
+
+            made = write_gallery(folders, gallery, runs=runs, data=data, preset=preset, say=say)
+            typer.echo(f"{gallery}: {', '.join(made) or 'nothing could be drawn'}")
+            return
         if (update or check) != bool(documents):
             raise UsageError("name Markdown documents together with --update or --check")
         if update or check:

@@ -128,8 +128,9 @@ def _open(file: Path, labels: dict[str, str]) -> tuple[Task, FileSource]:
             "give a task.toml (pacefno inspect writes one)"
         )
     document = tomllib.loads(labels["task_document"])
-    document["data"] = document["data"] | {"file": file.name, "format": ""}
-    return open_document(document, file.parent)
+    own = {"file": file.name, "format": "", "validation_file": "", "test_file": ""}
+    document["data"] = document["data"] | own
+    return open_document(document, file.parent, whole=True)
 
 
 def _print(made: Forecast) -> None:

@@ -2,12 +2,14 @@
 
 A format is one small class and one line in the registry, ``@register("format", NAME)``. It turns a
 file into :class:`Contents`: arrays by name, with the roles of their axes where the file says them.
-These files come from strangers. Nothing in them is unpickled but plain tensors, no link out of them
+A folder or a pattern of several files with one layout is opened as one. These files come from
+strangers. Nothing in them is unpickled but plain tensors, no link out of them
 is followed, and no array is read that declares far more than the file holds.
 """
 
 from __future__ import annotations
 
+import glob
 import importlib
 import json
 import math
@@ -17,8 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import h5py
 import numpy as np
@@ -51,6 +54,7 @@ MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far be
 MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
 CHUNK_CACHE_BYTES = 2**25  # of an HDF5 array that is stored in chunks
 MAX_DEPTH = 4  # of groups within groups that are looked into
+MAX_OPEN = 4  # files of a folder that stay open
 
 
 @final
@@ -94,10 +98,18 @@ class StoredArray:
         return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
+class Member(NamedTuple):
+    """A further file of the same layout, whose samples follow; opened when they are read."""
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]  # of its arrays
+    open: Callable[[], Contents]
+
+
 @final
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds; values stay in it until they are read."""
+    """What a file holds, or the first of several; values stay in it until they are read."""
 
     path: Path
     layout: str  # how the file is organised, in words
@@ -106,6 +118,7 @@ class Contents:
     periodic: Mapping[str, bool] = field(default_factory=dict)  # by axis, where the file says it
     notes: tuple[str, ...] = ()  # what was left out or handled, for people
     nameless: bool = False  # the format has one array without a name
+    more: tuple[Member, ...] = ()
 
     def array(self, name: str) -> StoredArray:
         """An array by its name."""
@@ -127,8 +140,8 @@ class Contents:
             points = array.values().astype(np.float64)
             rows = points.reshape(-1, points.shape[-1])
             if np.abs(np.diff(rows) - np.diff(rows[:1])).max(initial=0) > 1e-3 * np.ptp(rows[0]):
-                reason = f"{array.name!r} differs from sample to sample"
-                todo = "bring all to one box and one time step, or leave the coordinates out"
+                reason = f"{array.name!r} differs from sample to sample, and a task has one box"
+                todo = "bring all to one box and one time step, or keep a file for each"
                 raise DatasetError(self.path, f"{reason}: {todo}")
             return np.asarray(rows[0])
         return None
@@ -148,14 +161,72 @@ class FileFormat(ABC):
         """What the file holds, without reading values."""
 
 
+def files_of(path: Path) -> list[Path]:
+    """The file of a path, or the files of a folder or of a pattern such as ``runs/*.h5``."""
+    if not path.exists() and glob.has_magic(str(path)):
+        found = sorted(map(Path, glob.glob(str(path))))
+        if not found:
+            raise DatasetError(path, "no file fits this pattern: check it")
+        return found
+    if not path.is_dir() or path.suffix in Zarr.suffixes or Zarr().recognises(path, b""):
+        return [path]
+    endings = {ending for name in FORMATS for ending in _format(name).suffixes}
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() in endings)
+    if len(kinds := sorted({one.suffix.lower() for one in found})) != 1:
+        what = f"is a folder with files {', '.join(kinds)}" if kinds else "is a folder without data"
+        todo = f"name those that belong together, in quotes: '{path.name}/*.h5'"
+        raise DatasetError(path, f"{what}: {todo}")
+    return found
+
+
 def open_file(path: Path, name: str = "") -> Contents:
-    """Open a file in the format of this name, or in the one that its ending and its bytes show."""
+    """Open a file in the format of this name, or in the one that its ending and its bytes show.
+
+    Several files, a folder or a pattern, are one: the samples of one follow those of another.
+    """
+    paths = files_of(path)
+    first = _open_one(paths[0], name)
+    if len(paths) == 1:
+        return first
+    more = [_member(first, _open_one(other, name), name) for other in paths[1:]]
+    layout = f"{len(paths)} files of one layout, {first.layout}"
+    return replace(first, path=path, layout=layout, more=tuple(more))
+
+
+def _member(first: Contents, other: Contents, name: str) -> Member:
+    """A further file, if it has the arrays and the coordinates of the first."""
+    arrays = {key: (len(a.shape), a.dtype.kind) for key, a in other.arrays.items()}
+    if {key: (len(a.shape), a.dtype.kind) for key, a in first.arrays.items()} != arrays:
+        held = f"holds {sorted(arrays)}, and {first.path.name} {sorted(first.arrays)}"
+        raise DatasetError(other.path, f"{held}: expected one layout; name a pattern that fits it")
+    for axis in (*AXES, TIME):
+        mine, theirs = (c.coordinate(axis) for c in (first, other))
+        if mine is None or theirs is None:
+            continue
+        if len(mine) != len(theirs) or not np.allclose(np.diff(mine), np.diff(theirs), 1e-3, 0):
+            reason = f"its coordinates {axis} are not spaced as in {first.path.name}"
+            raise DatasetError(other.path, f"{reason}: bring all to one box and one step")
+    shapes = {key: array.shape for key, array in other.arrays.items()}
+    return Member(other.path, shapes, partial(_open_again, other.path, name))
+
+
+@lru_cache(maxsize=MAX_OPEN)
+def _open_again(path: Path, name: str) -> Contents:
+    return _open_one(path, name)
+
+
+def _format(name: str) -> FileFormat:
+    found: FileFormat = build({"part": "format", "name": name})
+    return found
+
+
+def _open_one(path: Path, name: str) -> Contents:
     if not path.exists():
         raise DatasetError(path, "there is no such file: check the path")
-    known: dict[str, FileFormat] = {n: build({"part": "format", "name": n}) for n in FORMATS}
+    known = {n: _format(n) for n in FORMATS}
     by_ending = [n for n, kind in known.items() if path.suffix.lower() in kind.suffixes]
     chosen = name or (by_ending[0] if by_ending else "")
-    kind: FileFormat | None = build({"part": "format", "name": chosen}) if chosen else None
+    kind = _format(chosen) if chosen else None
     head = b"" if path.is_dir() else _head(path)
     if kind is None or not kind.recognises(path, head):
         found = [n for n, other in known.items() if other.recognises(path, head)]
@@ -541,12 +612,17 @@ class NetCdf(FileFormat):
 
     def open(self, path: Path) -> Contents:
         xarray, _ = _extra("xarray"), _extra("netCDF4")
-        if _head(path).startswith(b"\x89HDF"):  # where a link may hide
+        classic, size = not _head(path).startswith(b"\x89HDF"), path.stat().st_size
+        if not classic:  # a link may hide
             with h5py.File(path, "r", locking=False) as file:
                 for _ in _walk(path, file):
                     pass
         dataset = xarray.open_dataset(path, engine="netcdf4", decode_times=False, cache=False)
-        return _by_xarray(path, dataset, "NetCDF", path.stat().st_size)
+        whole = sum(v.size * v.encoding["dtype"].itemsize for v in dataset.variables.values())
+        if classic and whole > size:  # what is missing would be read as 0
+            reason = f"declares {whole} bytes and holds {size}"
+            raise DatasetError(path, f"is truncated or no .nc file: {reason}; copy it again")
+        return _by_xarray(path, dataset, "NetCDF", size)
 
 
 @register("format", "zarr")

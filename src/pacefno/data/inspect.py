@@ -35,6 +35,7 @@ from pacefno.data.own import (
     look,
     parse_axes,
     read_table,
+    time_blocks,
     time_step,
 )
 from pacefno.data.store import DatasetError
@@ -156,6 +157,9 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     same = _channels(contents, targets, axes, dim, say.channels)[0] if targets else kinds
     settings = _settings(inputs, targets, axes, say)
     parts = tuple(Stack(contents, names, settings, dim) for names in (inputs, targets) if names)
+    window = say.history + say.future
+    if parts[0].samples < 3 and time_blocks(parts[0].snapshots, window, settings.split):
+        settings = settings.model_copy(update={"split_by": "time"})
     text = "" if kinds.value == BLANK else kinds.value
     group = _group(text, dim, say.group)
     built = _build(group.value, dim)
@@ -272,6 +276,9 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, co
     word = _short(array.name).lower()
     scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
     layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
+    if TIME in known:  # one trajectory
+        one = (text.removeprefix("sample ") for text in LAYOUTS.get(len(array.shape) + 1, ()))
+        layouts += [text for text in one if TIME in text]
     for alike in (True, False):
         for text in layouts:
             if _fits(text, array.shape, known, alike=alike) and not (paired and TIME in text):
@@ -458,8 +465,12 @@ def _data(
         facts["endpoint"] = Fact(True, "you", "the last point of each axis repeats the first")
     if settings.allow:
         facts["allow"] = Fact(list(settings.allow), "you")
-    facts["split"] = Fact(list(settings.split), "guessed", "train, validation, test; by trajectory")
-    facts["seed"] = Fact(settings.seed, "guessed", "another seed splits in another way")
+    facts["split"] = Fact(list(settings.split), "guessed", "shares of train, validation and test")
+    if settings.split_by == "time":
+        why = "too few trajectories to share out: training first, test last, a window between them"
+        facts["split_by"] = Fact("time", "guessed", why)
+    else:
+        facts["seed"] = Fact(settings.seed, "guessed", "another seed splits in another way")
     facts["precision"] = Fact(settings.precision, "guessed", "or float64")
     return facts
 
@@ -509,7 +520,7 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
                 "its velocity has far less divergence if the first of its axes of space is y: say "
                 f'--axes "{order}", or the axes as they are if it is not',
             )
-        if stack.samples < 3:
+        if stack.samples < 3 and settings.split_by == "trajectory":
             raise DatasetError(
                 stack.path,
                 f"holds {stack.samples} sample{'s' * (stack.samples > 1)}: training, validation "
@@ -584,8 +595,12 @@ def _geometry(findings: Findings) -> Iterable[str]:
     entries = findings.document["input"]
     over = f", {stack.snapshots} snapshots" if stack.timed else ""
     grid = " x ".join(map(str, stack.grid))
-    line = f"{stack.samples} samples{over}, {stack.channels} channel{'s' * (stack.channels > 1)} "
+    samples, channels = f"{stack.samples} sample", f"{stack.channels} channel"
+    samples, channels = samples + "s" * (stack.samples > 1), channels + "s" * (stack.channels > 1)
+    line = f"{samples}{over}, {channels} "
     yield line + f"on {grid} points; looked at samples {', '.join(map(str, seen.samples))}"
+    split = findings.document["data"].get("split_by")
+    yield f"split by {split.value} ({split.comment})" if split else "split by trajectory"
     for key in ("lengths", "step"):
         yield f"{key} = {entries[key].value} ({entries[key].comment})"
     for axis, jump in zip(AXES, seen.jump, strict=False):
@@ -618,7 +633,7 @@ def _positions(findings: Findings) -> Iterable[str]:
 def _circular_spread(turns: Tensor) -> float:
     """The deviation of positions on a circle, in turns: from the length R of their mean vector."""
     length = torch.exp(2j * math.pi * turns).mean().abs().clamp(1e-12, 1)
-    return float((-2 * length.log()).sqrt() / (2 * math.pi))
+    return float((2 * length.log().abs()).sqrt() / (2 * math.pi))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -640,7 +655,7 @@ def task_text(findings: Findings, folder: Path) -> str:
         f"# Written by pacefno inspect {file.name}. Check what is marked as guessed; an entry",
         f'# "{BLANK}" has to be filled in before the document can be used.',
         "",
-        f"name = {_toml(re.sub(r'[^A-Za-z0-9_-]', '-', file.stem))}",
+        f"name = {_toml(re.sub(r'[^A-Za-z0-9_-]+', '-', file.stem).strip('-') or 'task')}",
     ]
     place = Fact(Path(os.path.relpath(file.absolute(), folder.absolute())).as_posix(), "")
     for table, facts in findings.document.items():

@@ -2,17 +2,19 @@
 
 The document holds the entries of a :class:`~pacefno.task.Task`, a table ``[data]`` and, for test
 samples that are moved, a table ``[ood]``. Samples are read when they are asked for, so a file may
-be far larger than memory. Splits are made by trajectory: no trajectory is ever in two of them.
+be far larger than memory. Splits are made by trajectory: no trajectory is ever in two of them. One
+long trajectory is split in time: no snapshot is in two of them, and a window's length lies between.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, final
 
@@ -29,7 +31,9 @@ from pacefno.data.formats import (
     TIME,
     Array,
     Contents,
+    Member,
     StoredArray,
+    files_of,
     open_file,
 )
 from pacefno.data.samples import Grid, Pairs, Trajectories
@@ -63,7 +67,7 @@ class DataSettings(Settings):
     task's input and output say. ``inputs`` and ``targets`` hold pairs instead.
     """
 
-    file: str  # as seen from the document
+    file: str  # as seen from the document; a folder or a pattern of files with one layout
     validation_file: str = ""  # where the samples of validation and test lie in files of their own
     test_file: str = ""
     format: str = ""  # by the ending of the file, if not said
@@ -77,6 +81,7 @@ class DataSettings(Settings):
     windows: int | None = Entry(None, ge=1)  # from each trajectory; all that fit, if not said
     coarsening: int = Entry(1, ge=1)  # the training grid takes every such point
     split: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, validation, test
+    split_by: Literal["trajectory", "time"] = "trajectory"  # time: of one or two long ones
     seed: int = 0  # of the split
     precision: Literal["float32", "float64"] = "float32"
     allow: tuple[Literal["non-periodic", "constant"], ...] = ()  # faults that are meant
@@ -88,6 +93,10 @@ class DataSettings(Settings):
         if self.file in (self.validation_file, self.test_file):
             raise UsageError(
                 "name another file than data.file, or none: splits never share samples"
+            )
+        if self.split_by == "time" and (self.inputs or self.validation_file or self.test_file):
+            raise UsageError(
+                'split_by: "time" cuts trajectories of one file: name arrays, and no other files'
             )
         if min(self.split) < 0 or not math.isclose(sum(self.split), 1, abs_tol=1e-6):
             raise UsageError(
@@ -150,7 +159,9 @@ def _blanks(value: Any, name: str = "") -> Iterator[str]:
         yield name
 
 
-def open_document(document: Mapping[str, Any], folder: Path) -> tuple[Task, FileSource]:
+def open_document(
+    document: Mapping[str, Any], folder: Path, *, whole: bool = False
+) -> tuple[Task, FileSource]:
     """The task and the samples of a document; what ``output`` does not say is as in ``input``."""
     entries = dict(document)
     data, ood = (entries.pop(key, None) for key in ("data", "ood"))
@@ -161,7 +172,7 @@ def open_document(document: Mapping[str, Any], folder: Path) -> tuple[Task, File
     task = make_task(entries)
     settings = read_table(DataSettings, "data", data)
     moved = None if ood is None else read_table(OodSettings, "ood", ood)
-    return task, FileSource(task, settings, folder, moved)
+    return task, FileSource(task, settings, folder, moved, whole=whole)
 
 
 S = TypeVar("S", bound=Settings)
@@ -185,12 +196,15 @@ class Stack:
     def __init__(
         self, contents: Contents, names: Sequence[str], settings: DataSettings, dim: int
     ) -> None:
-        self.path, self.dim = contents.path, dim
+        self.path, self.dim, self.names, self.more = contents.path, dim, names, contents.more
         self.arrays = [contents.array(name).check() for name in names]
         self.roles = [settings.axes_of(name) for name in names]
         self.dtype: Any = np.dtype(settings.precision)
         self.drop = int(settings.endpoint)  # points at the end of each axis
-        sizes = [self._sizes(a, roles) for a, roles in zip(self.arrays, self.roles, strict=True)]
+        sizes = [
+            self._sizes(array.name, array.shape, roles)
+            for array, roles in zip(self.arrays, self.roles, strict=True)
+        ]
         for array, size in zip(self.arrays[1:], sizes[1:], strict=True):
             for role in (SAMPLE, TIME, *AXES[:dim]):
                 if size.get(role) != sizes[0].get(role):
@@ -200,7 +214,9 @@ class Stack:
                         f"{self.arrays[0].name!r} has {sizes[0].get(role)}: expected one "
                         "resolution for all channels; resample, or leave one out",
                     )
-        self.samples: int = sizes[0].get(SAMPLE, 1)
+        counts = [sizes[0].get(SAMPLE, 1), *(self._count(member, sizes) for member in self.more)]
+        self.ends = list(accumulate(counts))  # after the last sample of each file
+        self.samples = self.ends[-1]
         self.snapshots: int = sizes[0].get(TIME, 1)
         self.timed = TIME in sizes[0]
         self.channels = sum(size.get(CHANNEL, 1) for size in sizes)
@@ -212,22 +228,35 @@ class Stack:
                 f"{' '.join(self.roles[0])} leaves a grid {self.grid}: correct the axes",
             )
 
-    def _sizes(self, array: StoredArray, roles: tuple[str, ...]) -> dict[str, int]:
+    def _count(self, member: Member, sizes: Sequence[Mapping[str, int]]) -> int:
+        """How many samples a further file has, all else being as in the first."""
+        for name, roles, wanted in zip(self.names, self.roles, sizes, strict=True):
+            own = self._sizes(name, member.shapes[name], roles)
+            if any(own[role] != wanted[role] for role in roles if role != SAMPLE):
+                raise DatasetError(
+                    member.path,
+                    f"{name!r} is {member.shapes[name]}, read as {' '.join(roles)}, and in the "
+                    f"first file {self.arrays[self.names.index(name)].shape}: expected files that "
+                    "differ in the number of samples alone; cut or resample it, or name a pattern",
+                )
+        return own.get(SAMPLE, 1)
+
+    def _sizes(self, name: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> dict[str, int]:
         space = [axis for axis in AXES if axis in roles]
-        if len(roles) != len(array.shape):
+        if len(roles) != len(shape):
             forgot = "" if TIME in roles else " (is the time axis forgotten?)"
             raise DatasetError(
                 self.path,
-                f"{array.name!r} has {len(array.shape)} axes, {array.shape}, and "
+                f"{name!r} has {len(shape)} axes, {shape}, and "
                 f'{len(roles)} are named, "{" ".join(roles)}"{forgot}: name them all in data.axes',
             )
         if space != list(AXES[: self.dim]):
             raise DatasetError(
                 self.path,
-                f"{array.name!r} has the axes {' '.join(space)}, the task {self.dim} dimensions: "
+                f"{name!r} has the axes {' '.join(space)}, the task {self.dim} dimensions: "
                 "correct data.axes or input.dim",
             )
-        return dict(zip(roles, array.shape, strict=True))
+        return dict(zip(roles, shape, strict=True))
 
     @property
     def sample_bytes(self) -> int:
@@ -236,9 +265,14 @@ class Stack:
 
     def read(self, sample: int, numbers: Sequence[int], *, finite: bool = True) -> Array:
         """Some snapshots of a sample by their number, ``(S, C, *grid)``; NaN is refused."""
+        file = bisect_right(self.ends, sample)
+        arrays, own = self.arrays, sample
+        if file:
+            opened, own = self.more[file - 1].open(), sample - self.ends[file - 1]
+            arrays = [opened.array(name).check() for name in self.names]
         parts = [
-            self._part(array, roles, sample, numbers)
-            for array, roles in zip(self.arrays, self.roles, strict=True)
+            self._part(array, roles, own, numbers)
+            for array, roles in zip(arrays, self.roles, strict=True)
         ]
         with np.errstate(over="ignore"):  # what becomes infinite is refused below
             values = np.concatenate(parts, axis=1).astype(self.dtype, copy=False)
@@ -443,8 +477,8 @@ SHARES = {"train": 0, "validation": 1, "test": 2, "test_id": 2, "test_ood": 2}
 class OneFile:
     """A file of a source: its arrays, checked against the task, and the windows in them."""
 
-    def __init__(self, task: Task, settings: DataSettings, path: Path) -> None:
-        self.task, self.settings, self.path = task, settings, path
+    def __init__(self, task: Task, settings: DataSettings, path: Path, whole: bool = False) -> None:
+        self.task, self.settings, self.path, self.whole = task, settings, path, whole
         self.contents = open_file(path, settings.format)
         names = (settings.arrays or settings.inputs, settings.arrays or settings.targets)
         stacks = [Stack(self.contents, part, settings, task.dim) for part in names]
@@ -475,15 +509,19 @@ class OneFile:
         return first, second
 
     @cached_property
-    def starts(self) -> tuple[int, ...]:
-        """Where the windows of each trajectory start; evenly spread if fewer are wanted."""
+    def window(self) -> int:
+        """Stored snapshots from the first of a window to its last."""
+        return 1 + max(max(part) for part in self.offsets)
+
+    def starts(self, block: range) -> tuple[int, ...]:
+        """Where windows within some snapshots start; evenly spread if fewer are wanted."""
         if not self.settings.arrays:
             return (0,)
-        last = self.parts[0].snapshots - 1 - max(max(part) for part in self.offsets)
+        first, last = block.start, block.stop - self.window
         wanted = self.settings.windows
-        if wanted is None or wanted > last:
-            return tuple(range(last + 1))
-        return tuple(round(last * i / max(1, wanted - 1)) for i in range(wanted))
+        if wanted is None or wanted > last - first:
+            return tuple(range(first, last + 1))
+        return tuple(first + round((last - first) * i / max(1, wanted - 1)) for i in range(wanted))
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
@@ -534,14 +572,14 @@ class OneFile:
         times = (*task.input.times, *task.output.times)
         if task.input.step != task.output.step or any(t < 0 or t % 1 for t in times):
             raise UsageError("times: windows need whole numbers of one and the same step")
-        if not stack.timed:
+        if not stack.timed and not self.whole:
             raise DatasetError(
                 self.path,
                 f'"{" ".join(stack.roles[0])}" has no time axis, and the task goes from snapshots '
                 f"{task.input.times} to {task.output.times}: name the time axis in data.axes, or "
                 "name inputs and targets",
             )
-        needed = max(max(part) for part in self.offsets) + 1
+        needed = 1 + max(self.offsets[0]) if self.whole else self.window
         if needed > stack.snapshots:
             raise DatasetError(
                 self.path,
@@ -563,26 +601,33 @@ class OneFile:
 class FileSource:
     """The samples of somebody's own file; see :func:`open_task`.
 
-    ``notes`` are words for the user on what was converted on the way.
+    ``notes`` are words for the user on what was converted on the way. A ``whole`` file is not
+    split, and need not have what comes after the input: predictions start from it.
     """
 
     def __init__(
-        self, task: Task, settings: DataSettings, folder: Path, ood: OodSettings | None = None
+        self,
+        task: Task,
+        settings: DataSettings,
+        folder: Path,
+        ood: OodSettings | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
-        self.task, self.settings, self.ood = task, settings, ood
+        self.task, self.settings, self.ood, self.whole = task, settings, ood, whole
         self.path = folder / settings.file
         names = (settings.file, settings.validation_file, settings.test_file)
-        named = [(folder / name).resolve() for name in names if name]
-        if len(set(named)) < len(named):
+        named = [{one.resolve() for one in files_of(folder / name)} for name in names if name]
+        if any(a & b for a, b in combinations(named, 2)):
             raise UsageError(
                 "data: file, validation_file and test_file name one file twice: name others, or "
                 "none; splits never share samples"
             )
         paths = [folder / (name or settings.file) for name in names]
-        opened = {path: OneFile(task, settings, path) for path in dict.fromkeys(paths)}
+        opened = {path: OneFile(task, settings, path, whole) for path in dict.fromkeys(paths)}
         self.files = tuple(opened[path] for path in paths)  # of training, validation and test
         self.notes = handled([stack for file in opened.values() for stack in file.parts])
-        if not all(self.rows):
+        if not all(self.rows) or not self.blocks:
             count = self.files[0].samples
             raise DatasetError(
                 self.path,
@@ -605,6 +650,8 @@ class FileSource:
         A split with a file of its own has all of that.
         """
         first, shares = self.files[0], self.settings.split
+        if self.settings.split_by == "time" or self.whole:
+            return (tuple(range(first.samples)),) * 3
         shared = [number for number in (1, 2) if self.files[number] is first]
         whole = shares[0] + sum(shares[number] for number in shared)
         generator = generator_for("split", self.settings.seed)
@@ -615,6 +662,21 @@ class FileSource:
             left, rows[number] = left[: max(0, len(left) - size)], tuple(left[-size:])
         return (tuple(left), *rows[1:])
 
+    @cached_property
+    def blocks(self) -> tuple[range, ...]:
+        """The stored snapshots of the training, validation and test split."""
+        first = self.files[0]
+        if self.settings.split_by == "trajectory" or self.whole:
+            return tuple(range(file.parts[0].snapshots) for file in self.files)
+        count, window = first.parts[0].snapshots, first.window
+        if (found := time_blocks(count, window, self.settings.split)) is None:
+            raise DatasetError(
+                self.path,
+                f"has {count} snapshots, and in time each of training, validation and test needs a "
+                f"window of {window}, with as many between them: give more, or a smaller window",
+            )
+        return found
+
     def load(self, split: str, grid: Grid = "id") -> FilePairs | FileTrajectories:
         """A split, on the training grid (every ``coarsening``-th point) or on that of the file."""
         tests = ("test",) if self.task.rollout else ("test_id", "test_ood")
@@ -622,21 +684,25 @@ class FileSource:
             raise UsageError(unknown("split", split, self.splits))
         if self.task.rollout:
             return self.trajectories(split, grid)
-        file = self.files[SHARES[split]]
+        share = SHARES[split]
+        file, starts = self.files[share], self.files[share].starts(self.blocks[share])
         pairs = FilePairs(
-            self.task, file.parts, self.rows[SHARES[split]], file.starts, file.offsets,
-            file.chosen, self._stride(grid),
+            self.task, file.parts, self.rows[share], starts, file.offsets, file.chosen,
+            self._stride(grid),
         )  # fmt: skip
         return replace(pairs, xi=self._elements(len(pairs))) if split == "test_ood" else pairs
 
-    def trajectories(self, split: str, grid: Grid = "id") -> FileTrajectories:
-        """Whole trajectories of ``train``, ``validation`` or ``test``, where the file has them."""
-        if split not in SHARES:
+    def trajectories(self, split: str | None, grid: Grid = "id") -> FileTrajectories:
+        """Whole trajectories of ``train``, ``validation`` or ``test``; None for all of the file."""
+        if split is not None and split not in SHARES:
             raise UsageError(unknown("split", split, ("train", "validation", "test")))
         if not self.settings.arrays:
             raise UsageError(f"{self.path} holds pairs, no trajectories: expected data.arrays")
-        stack, rows = self.files[SHARES[split]].parts[0], self.rows[SHARES[split]]
-        numbers = tuple(range(0, stack.snapshots, self.settings.time_stride))
+        share = SHARES[split or "test"]
+        stack, rows, block = self.files[share].parts[0], self.rows[share], self.blocks[share]
+        if split is None:
+            rows, block = tuple(range(stack.samples)), range(stack.snapshots)
+        numbers = tuple(block[:: self.settings.time_stride])
         return FileTrajectories(self.task, stack, rows, numbers, self._stride(grid))
 
     def _stride(self, grid: Grid) -> int:
@@ -667,6 +733,22 @@ class FileSource:
         return xi
 
 
+def time_blocks(
+    snapshots: int, window: int, shares: Sequence[float]
+) -> tuple[range, range, range] | None:
+    """Snapshots for training, validation and test, in this order in time; None if too few.
+
+    As many as a window has lie unused between two blocks, so that no window of one is near another.
+    """
+    usable = snapshots - 2 * window
+    later = [max(window, round(usable * share)) for share in shares[1:]]
+    first = usable - sum(later)
+    if first < window:
+        return None
+    second, third = first + window, first + 2 * window + later[0]
+    return range(first), range(second, second + later[0]), range(third, snapshots)
+
+
 def handled(parts: Sequence[Stack]) -> list[str]:
     """Words on what is converted while it is read."""
     notes = []
@@ -678,6 +760,8 @@ def handled(parts: Sequence[Stack]) -> list[str]:
                 notes.append(f"{array.name}: in the other byte order, turned while it is read")
             if roles[-1] == CHANNEL:
                 notes.append(f"{array.name}: channels last, moved to the front while it is read")
+        if stack.more:
+            notes.append(f"{len(stack.more) + 1} files, with {stack.samples} samples in all")
         if stack.drop:
             notes.append("the end point of the period is listed twice: the last points are dropped")
     return list(dict.fromkeys(notes))

@@ -10,7 +10,14 @@ from torch.nn import functional
 
 from pacefno.fields import Field, FieldType
 from pacefno.frames.analytic import CanonicalSlice, default_slice
-from pacefno.frames.base import Estimate, Frame, check_something_to_find, clip_quality
+from pacefno.frames.base import (
+    Energy,
+    Estimate,
+    Frame,
+    SelfConsistency,
+    check_something_to_find,
+    clip_quality,
+)
 from pacefno.frames.learned import COARSE_POINTS, CircularConvolution, retract, standardise
 from pacefno.grid import compute_dtype, resample
 from pacefno.groups import Group
@@ -95,5 +102,19 @@ class PartialFrame(Frame):
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
         found = self.inner(field, hint)
-        kept = functional.pad(found.xi[:, : self.keep], (0, self.group.size - self.keep))
-        return Estimate(kept, found.quality)
+        return Estimate(self.kept(found.xi), found.quality)
+
+    def kept(self, xi: Tensor) -> Tensor:
+        return functional.pad(xi[:, : self.keep], (0, self.group.size - self.keep))
+
+    def energy(self) -> Energy:
+        return PartialConsistency(self)
+
+
+class PartialConsistency(SelfConsistency):
+    """The paper's J_TTA of a partial frame: refinement must not find what the frame leaves out."""
+
+    frame: PartialFrame
+
+    def residual(self, field: Field, xi: Tensor) -> Tensor:
+        return super().residual(field, self.frame.kept(xi))

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from pacefno.fields import Box
 from pacefno.grid import check_field, wavenumbers
 from pacefno.operators.fno import FNO
+from pacefno.operators.group_fno import GroupFNO
 from pacefno.registry import register
 
 TIME_PADDING = 6  # zeros after the last time: time is not periodic
+TURNS = ("p1", "p4")  # point groups of the plane without mirrors
 
 
 @register("operator", "space-time-fno")
@@ -27,7 +29,9 @@ TIME_PADDING = 6  # zeros after the last time: time is not periodic
 class SpaceTimeFNO(nn.Module):
     """A three-dimensional FNO over (x, y, t), the paper's choice for Navier-Stokes.
 
-    Every output time sees all input snapshots and its own time.
+    Every output time sees all input snapshots and its own time. With a ``group`` of turns of the
+    plane it is a group FNO that leaves time alone (G-FNO's space-time form). Turns leave the
+    values of scalars and of vorticity as they are, so these are the channels that it is for.
     """
 
     def __init__(
@@ -40,12 +44,23 @@ class SpaceTimeFNO(nn.Module):
         layers: int = 4,
         positions: Literal["grid"] | None = None,
         head: int = 128,
+        group: str | None = None,
     ) -> None:
         super().__init__()
         self.snapshots_out = snapshots_out
         sizes = (modes, modes, time_modes)
         inputs = snapshots_in + 1
-        self.network = FNO(3, inputs, 1, width, sizes, layers, positions=positions, head=head)
+        if group is None:
+            self.network: nn.Module = FNO(
+                3, inputs, 1, width, sizes, layers, positions=positions, head=head
+            )
+            return
+        if group not in TURNS or positions is not None:
+            raise ValueError(
+                f"group: expected one of {', '.join(TURNS)} and no positions, got {group!r} and "
+                f"positions={positions!r}"
+            )
+        self.network = GroupFNO(3, inputs, 1, width, sizes, group, layers=layers, norm=False)
 
     def forward(self, field: Tensor) -> Tensor:
         count = self.snapshots_out

@@ -20,5 +20,5 @@ BENCHMARK_NAMES = (
     "kdv_easy",
     "kuramoto_sivashinsky",
 )
-PRESETS = ("smoke", "quick", "standard", "paper")
+PRESETS = ("smoke", "quick", "standard", "long", "paper")
 SEEDS = (42, 1234, 3407)

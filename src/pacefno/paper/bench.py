@@ -15,7 +15,7 @@ from pacefno.errors import UsageError
 from pacefno.files import lock_folder, make_folder, write_text
 from pacefno.paper import SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
-from pacefno.paper.presets import config_for, trained_as
+from pacefno.paper.presets import config_for, data_preset, trained_as
 from pacefno.paper.rows import listed, row_named
 from pacefno.train.defaults import frame_spec
 from pacefno.train.evaluate import Trained, load_run, machine, score
@@ -80,6 +80,15 @@ class ResultsFile:
 def results_file(folder: Path, benchmark: str) -> ResultsFile:
     """``folder/BENCHMARK.json``: the rows of a benchmark's table."""
     return ResultsFile(folder / f"{benchmark}.json", KEY, {"problem": benchmark})
+
+
+def runtime_file(folder: Path) -> ResultsFile:
+    """``folder/runtime.json``: seconds of an epoch and of an OOD pass, measured on a quiet machine
+    (``benchmarks/runtime.py``); those of a training in a table may have been spent waiting.
+    """
+    return ResultsFile(
+        folder / "runtime.json", ("problem", "preset", "model"), {"study": "runtime"}
+    )
 
 
 def merge_results(folder: Path, benchmark: str, new: list[Result]) -> list[Result]:
@@ -165,12 +174,12 @@ def prepare_data(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Source:
     """The dataset of a benchmark; made first, or finished, where it is missing."""
-    return prepare(benchmark.recipe, preset, seed, root, on_progress=on_progress)
+    return prepare(benchmark.recipe, data_preset(preset), seed, root, on_progress=on_progress)
 
 
 def data_digest(benchmark: Benchmark, preset: str) -> str:
     """Short for all that determines a dataset: equal digests mean equal samples."""
-    document = benchmark.recipe.document(preset, DATA_SEED, stationary=False)
+    document = benchmark.recipe.document(data_preset(preset), DATA_SEED, stationary=False)
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -218,7 +227,8 @@ def score_row(run: Path, benchmark: Benchmark, model: str, source: Source) -> Re
     config = own.config
     labels = {"problem": benchmark.name, "model": model, "seed": config.seed}
     result: Result = labels | {"preset": config.labels.get("preset", "")}
-    result |= score(own.model, config.task, source, row.inference, ood=benchmark.ood)
+    way = benchmark.way(row.inference)
+    result |= score(own.model, config.task, source, way, ood=benchmark.ood)
     result["train_seconds"] = round(own.train_seconds, 1)
     result["finished"] = own.finished
     return result | machine(own.model)

@@ -1,7 +1,9 @@
 """From a row, a benchmark and a preset to the settings of a run.
 
 ``smoke`` takes seconds and is for tests, ``quick`` minutes, ``standard`` is behind the committed
-tables and fits two cores. ``paper`` has the paper's table of hyperparameters, on its hardware.
+tables and fits two cores. ``long`` is ``standard`` with as many updates as the paper makes, on the
+same data: at most about an hour a model on two cores (trajectories: two). ``paper`` has the paper's
+table of hyperparameters, on its hardware; docs/paper.md lists what is a guess of ours in it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     task = benchmark.task if row.history is None else benchmark.task.over(row.history)
     operator, scaling = operator_spec(benchmark, row, task, sections["operator"])
     schedule = sections["schedule"] | {"moved": row.moved, "windows": row.windows}
+    schedule["epochs"] = row.share_of(schedule["epochs"])
     labels = {"problem": benchmark.name, "model": model, "preset": preset}
     return make_config(
         {
@@ -54,6 +57,11 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
             "schedule": schedule,
         }
     )
+
+
+def data_preset(preset: str) -> str:
+    """The preset whose dataset a training uses."""
+    return "standard" if preset == "long" else preset
 
 
 def trained_as(benchmark: Benchmark, model: str) -> str:
@@ -74,6 +82,11 @@ def preset_sections(benchmark: Benchmark, row: Row, model: str, preset: str) -> 
         operator["group_width"] //= 2
         if not trajectories:
             schedule["epochs"] = QUICK_EPOCHS[benchmark.task.dim]
+    elif preset == "long":
+        # Nothing is tuned: the paper's number of updates, in the batches and shape of `standard`.
+        paper = _paper_settings(benchmark)["schedule"]
+        schedule["epochs"] = paper["epochs"] * schedule["batch"] // paper["batch"]
+        schedule |= {"passes": paper["passes"]} if "passes" in paper else {}
     elif preset == "paper":
         return _paper_sections(benchmark, row, model, operator)
     if trajectories and row.frame is not None and not row.split:
@@ -85,9 +98,7 @@ def _paper_sections(
     benchmark: Benchmark, row: Row, model: str, operator: dict[str, Any]
 ) -> Sections:
     """In the paper only PACE has the extra loss terms."""
-    own = benchmark.paper_preset
-    if not own:
-        raise ConfigError(f"{benchmark.name} is not in the paper, so it has no paper settings")
+    own = _paper_settings(benchmark)
     schedule = dict(own["schedule"])
     operator = operator | own.get("operator", {}) | own.get("compact", {}).get(model, {})
     if benchmark.task.rollout is not None:
@@ -97,6 +108,12 @@ def _paper_sections(
         if not row.moved:
             schedule |= own.get("plain_schedule", {})
     return {"operator": operator, "loss": loss, "schedule": schedule}
+
+
+def _paper_settings(benchmark: Benchmark) -> Sections:
+    if not benchmark.paper_preset:
+        raise ConfigError(f"{benchmark.name} is not in the paper, so it has no paper settings")
+    return benchmark.paper_preset
 
 
 def operator_spec(

@@ -101,6 +101,7 @@ STYLES: dict[str, Style] = {
     "pace-oracle": Style(BLACK, ":", "*", 1.6),
     "pace-free": Style(GREEN, "--", "P", 1.4),
     "pace-cnn": Style(GREEN, "-", "X", 2.0),
+    "pace-cnn-tta": Style(GREEN, ":", "x", 1.4),
     "pace-analytic": Style(BLACK, "-.", "h", 1.0),
     "pace-gfno": Style(GREY, "-.", "h", 2.0),
     "fno-symmetrised": Style(ORANGE, "--", "D", 1.4),

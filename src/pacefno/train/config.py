@@ -36,6 +36,10 @@ class LossSettings(Settings):
     anchor_decay: float = Field(1.0, gt=0, le=1)  # factor per epoch
     anchor_floor: float = Field(0.0, ge=0)
     invariant: float = Field(0.0, ge=0)
+    # Gradient balancing (GradNorm's idea): the weights of the two frame terms are multiplied so
+    # that each of their gradients on the frame is this many times that of the error; 0: constant.
+    balance: float = Field(0.0, ge=0)
+    balance_memory: float = Field(0.9, ge=0, lt=1)  # of the averages that set the factors
 
 
 class ScheduleSettings(Settings):
@@ -112,6 +116,11 @@ class RunConfig(Settings):
             raise UsageError(
                 "loss.h1, loss.anchor and loss.invariant are terms beside a relative error: "
                 "leave them out with loss.error = squared"
+            )
+        if loss.balance and (self.frame is None or not (loss.equivariance or loss.anchor)):
+            raise UsageError(
+                "loss.balance weighs loss.equivariance and loss.anchor of a learned frame: this "
+                "run has none of them, so leave it out"
             )
         if self.precision == "bf16-mixed" and self.task.rollout is not None:
             raise UsageError(

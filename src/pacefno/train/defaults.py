@@ -70,14 +70,18 @@ def operator_spec(
         return spec | average, symmetry
     how = sizes.get("snapshots", "channels")
     if row.operator == "fno" and how == "space-time":
-        times = {"snapshots_in": task.input.snapshots, "snapshots_out": task.output.snapshots}
-        times["time_modes"] = sizes["time_modes"]
-        return _named("space-time-fno", given | times), "channels"
+        return _named("space-time-fno", given | _times(task, sizes)), "channels"
     if row.operator == "fno" and how == "recurrent":
         inner = _named("fno", given | {"out_channels": sizes.get("block", 5)})
         out = task.output.snapshots
         return {"name": "recurrent", "operator": inner, "snapshots_out": out}, "uniform"
     return _residual(_named(row.operator, given), task, sizes), "channels"
+
+
+def _times(task: Task, sizes: Mapping[str, Any]) -> Spec:
+    """What an operator over space and time is given beside the sizes of any other."""
+    times = {"snapshots_in": task.input.snapshots, "snapshots_out": task.output.snapshots}
+    return times | {"time_modes": sizes["time_modes"]}
 
 
 def _named(name: str, given: dict[str, Any]) -> Spec:
@@ -123,13 +127,18 @@ def _group_fno(
     # Turns without mirrors, as in G-FNO: at equal parameters eight elements would take twice the
     # time.
     group = assumed["groups"][task.dim] if assumed else {"p4m": "p4"}.get(point_group, point_group)
+    width = sizes["width"] if assumed else sizes["group_width"]
+    if sizes.get("snapshots") == "space-time":  # without features that are normalised, as in G-FNO
+        given = {"width": width, "modes": sizes["modes"], "layers": sizes["layers"]}
+        given |= _times(task, sizes) | {"group": group}
+        return _named("space-time-fno", given), group
     spec = {
         "part": "operator",
         "name": "group-fno",
         "dim": task.dim,
         "in_channels": task.input.size,
         "out_channels": task.output.size,
-        "width": sizes["width"] if assumed else sizes["group_width"],
+        "width": width,
         "modes": sizes["modes"],
         "group": group,
         "channels": "scalar" if assumed else task.input.text,
@@ -145,13 +154,14 @@ def frame_spec(row: Row, task: Task) -> Spec | None:
     special: dict[str, Spec] = {
         "free": {"name": "turning"} if turns else {"name": "equivariant", "aligned": False},
         "regression": {"name": "cnn", "retracted": False},
-        "translations": {
-            "name": "partial",
-            "inner": {"part": "frame", "name": "equivariant"},
-            "keep": task.dim,
-        },
+        "translations": _shifts_alone("equivariant", task),
+        "cnn-translations": _shifts_alone("cnn", task),
     }
     return None if row.frame is None else special.get(row.frame, {"name": row.frame})
+
+
+def _shifts_alone(name: str, task: Task) -> Spec:
+    return {"name": "partial", "inner": {"part": "frame", "name": name}, "keep": task.dim}
 
 
 # --- samples of one's own -------------------------------------------------------------------------
@@ -200,6 +210,7 @@ def own_settings(
     operator, scaling = operator_spec(row, task, sizes, point_group)
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
+    schedule["epochs"] = row.share_of(schedule["epochs"])
     return make_config(
         {
             "labels": {"problem": task.name, "model": model, "preset": preset, **(labels or {})},

@@ -39,6 +39,7 @@ from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
 from pacefno.train.config import RunConfig, changed_settings
 from pacefno.train.objective import (
+    BALANCE_EVERY,
     Batch,
     Loss,
     Place,
@@ -83,6 +84,7 @@ class Progress:
     best_error: float = float("inf")
     best_epoch: int = 0
     h1_balance: float = 1.0
+    balances: dict[str, float] = field(default_factory=dict)  # factors of gradient balancing
     skipped: int = 0  # steps left out because of a non-finite loss or gradient
     seconds: float = 0.0
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -322,6 +324,7 @@ class Trainer:
             **documents["progress"], log=documents["log"], seconds=documents["timing"]["seconds"]
         )
         self.loss.h1_balance = self.progress.h1_balance
+        self.loss.balances |= self.progress.balances
         on_message(f"resuming after epoch {self.progress.epoch} of {self.config.schedule.epochs}")
 
     def fit(self, callbacks: Callbacks) -> Progress:
@@ -409,6 +412,8 @@ class Trainer:
         """One update; the parts of the loss, averaged over processes, or nothing if left out."""
         total, parts = self.loss(self.module, batch, self.progress.epoch)
         local = {"loss": total.detach(), **{name: part.detach() for name, part in parts.items()}}
+        if self.config.loss.balance and self.progress.step % BALANCE_EVERY == 0:
+            local |= self.loss.ratios(parts, self.model.frame, self.progress.epoch)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(total)
         alone = self.fabric.world_size == 1
@@ -419,7 +424,10 @@ class Trainer:
         self.optimizer.step()
         self.loss.update(values)
         self.progress.h1_balance = self.loss.h1_balance
-        return values
+        if self.config.loss.balance:
+            self.progress.balances = dict(self.loss.balances)
+            values |= {f"balance_{name}": value for name, value in self.loss.balances.items()}
+        return {name: value for name, value in values.items() if not name.startswith("ratio_")}
 
     def _usable(self, loss: float) -> bool:
         """Whether this step may change the weights; all processes decide alike."""

@@ -640,12 +640,20 @@ def inner_model(module: nn.Module) -> PACE:
     raise TypeError(f"expected a PACE model, got {type(module).__name__}")
 
 
+BALANCED = ("equivariance", "anchor")  # the terms that know the frame alone
+BALANCE_EVERY = 10  # steps: measuring costs another pass back through the operator
+MOST_BALANCE = 100.0  # the gradient of a term that is learned vanishes, its weight must not explode
+
+
 class Loss:
-    """The loss of a batch; it owns the moving average behind the "ema" schedule of the H1 term."""
+    """The loss of a batch; it owns the moving averages that set weights: of the "ema" schedule of
+    the H1 term, and of gradient balancing.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.h1_balance = 1.0
+        self.balances = dict.fromkeys(BALANCED, 1.0)
 
     def __call__(
         self, module: nn.Module, batch: Batch, epoch: int
@@ -672,9 +680,42 @@ class Loss:
             self._reference(batch),
         )
 
+    def ratios(self, parts: dict[str, Tensor], frame: nn.Module, epoch: int) -> dict[str, Tensor]:
+        """The factor by which each frame term would have the wished share of the gradient.
+
+        Gradients are those on the weights of the frame, on which both the error and the frame terms
+        depend.
+        """
+        own, weights = [p for p in frame.parameters() if p.requires_grad], self._weights(epoch)
+        if not own:
+            raise UsageError("loss.balance needs a frame with weights, and this one has none")
+
+        def steepness(part: Tensor) -> Tensor:
+            slopes = torch.autograd.grad(part, own, retain_graph=True, allow_unused=True)
+            return torch.stack([s.norm() for s in slopes if s is not None]).norm()
+
+        error = parts["l2"] + sum(
+            getattr(weights, name) * parts[name] for name in ("h1", "invariant") if name in parts
+        )
+        wished = self.config.loss.balance * steepness(error)
+        plain = {"equivariance": self.config.loss.equivariance}
+        plain["anchor"] = anchor_weight(self.config.loss, epoch)
+        tiny = torch.finfo(wished.dtype).tiny
+        return {
+            f"ratio_{name}": (
+                wished / (plain[name] * steepness(parts[name])).clamp_min(tiny)
+            ).clamp(1 / MOST_BALANCE, MOST_BALANCE)
+            for name in BALANCED
+            if name in parts
+        }
+
     def update(self, values: dict[str, float]) -> None:
-        """Note the parts of a step that was taken."""
+        """Note the parts of a step that was taken, and the ratios if they were measured."""
         loss = self.config.loss
+        for name in BALANCED:
+            if f"ratio_{name}" in values:
+                kept, new = loss.balance_memory * self.balances[name], values[f"ratio_{name}"]
+                self.balances[name] = kept + (1 - loss.balance_memory) * new
         if loss.h1_schedule == "ema" and values.get("h1", 0.0) > 0:
             ratio = values["l2"] / values["h1"]
             self.h1_balance = loss.h1_memory * self.h1_balance + (1 - loss.h1_memory) * ratio
@@ -692,8 +733,8 @@ class Loss:
         loss = self.config.loss
         return Weights(
             h1=h1_weight(loss, epoch, self.config.schedule.epochs, self.h1_balance),
-            equivariance=loss.equivariance,
-            anchor=anchor_weight(loss, epoch),
+            equivariance=loss.equivariance * self.balances["equivariance"],
+            anchor=anchor_weight(loss, epoch) * self.balances["anchor"],
             invariant=loss.invariant,
             per_channel=self.config.task.per_channel,
         )

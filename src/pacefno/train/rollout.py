@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from pacefno.data.own import FileSource
 from pacefno.data.samples import Pairs, Trajectories, evenly
-from pacefno.errors import UsageError
 from pacefno.inference import real_weight
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.task import Task
@@ -65,23 +63,6 @@ class Start:
     truth: Tensor  # (N, S' * C, *grid), snapshots as far apart as those of the task
 
 
-def spacing(task: Task) -> int:
-    """Steps from one snapshot of a task to the next; an error where predictions cannot go on."""
-    if task.input.channels != task.output.channels:
-        raise UsageError(
-            f"rollout: the output {task.output.text!r} cannot be the next input "
-            f"{task.input.text!r}: both need the same channels"
-        )
-    times = [round(t) for t in (*task.input.times, *task.output.times)]
-    apart = {b - a for a, b in pairwise(times)}
-    if len(apart) != 1 or min(apart) < 1:
-        raise UsageError(
-            f"rollout: snapshots {task.input.times} to {task.output.times} are not evenly spaced, "
-            "so a prediction is no input: train a task from snapshots 0, 1, ... to the next ones"
-        )
-    return apart.pop()
-
-
 def read_start(
     source: FileSource, task: Task, split: str | None, samples: int, snapshots: int
 ) -> Start:
@@ -89,15 +70,13 @@ def read_start(
 
     Of a split, or of the whole file; evenly chosen. ``snapshots`` is how many are predicted.
     """
-    apart, history = spacing(task), task.input.snapshots
+    apart, history = round(task.spacing), task.input.snapshots
     if not source.settings.arrays:  # pairs: the truth is the target
         pairs = source.load({"test": "test_id"}.get(split or "test", split or "test"))
         few = pairs.select(evenly(len(pairs), samples))
         assert isinstance(few, Pairs)
         return Start(few.input, few.target)
-    found = source.trajectories(split or "test")
-    if split is None:
-        found = replace(found, trajectories=tuple(range(found.stack.samples)))
+    found = source.trajectories(split)
     count = min(found.snapshots, 1 + (history - 1 + snapshots) * apart)
     read: Trajectories = found.cut(evenly(len(found), samples), 0, count)
     values = read.values.reshape(len(read), count, read.channels, *read.grid)[:, ::apart]
@@ -128,7 +107,7 @@ def forecast(
     error = by_snapshot(flat[:, : known * channels], truth, channels) if known else empty
     guess = last.repeat(1, known, *[1] * task.dim)
     still = by_snapshot(guess, truth, channels) if known else empty
-    step = spacing(task) * task.output.step
+    step = task.spacing * task.output.step
     shape = len(flat), -1, channels, *flat.shape[2:]
     times = step * torch.arange(1, count + 1, dtype=torch.float64)
     return Forecast(last, times, flat.reshape(shape), truth.reshape(shape), error, still)

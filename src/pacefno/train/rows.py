@@ -29,13 +29,18 @@ class Row:
     positions: Literal["grid"] | None = "grid"
     frame: str | None = None
     moved: bool = False  # trained on moved samples (Algorithm 1, lines 2-3)
-    inference: Literal["one-shot", "refined", "oracle"] = "one-shot"
+    inference: Literal["one-shot", "refined", "adam", "oracle"] = "one-shot"
     trained_as: str | None = None
     one_seed: bool = False  # a row whose spread over seeds is of no interest
     history: int | None = None  # snapshots that it sees, and predicts at once (trajectories)
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
+    epochs: float = 1.0  # times those of the others
     listed: bool = True  # False for rows that are trained for ablations only
+
+    def share_of(self, epochs: int) -> int:
+        """How many of a preset's epochs this row is trained for."""
+        return max(1, round(self.epochs * epochs))
 
 
 GROUP_FNOS: dict[str, dict[str, Any]] = {
@@ -75,6 +80,13 @@ FIELD_ROWS: dict[str, Row] = {
         "PACE, learned frame without alignment", frame="free", moved=True, one_seed=True
     ),
     "pace-cnn": Row("PACE, the paper's estimator", frame="cnn", moved=True),
+    "pace-cnn-tta": Row(
+        "PACE, the paper's estimator and refinement",
+        frame="cnn",
+        moved=True,
+        inference="adam",
+        trained_as="pace-cnn",
+    ),
     "pace-analytic": Row("FNO wrapped after training", frame="analytic", trained_as="fno"),
     "pace-gfno": Row(
         "GFNO wrapped after training",
@@ -82,6 +94,15 @@ FIELD_ROWS: dict[str, Row] = {
         positions=None,
         frame="analytic",
         trained_as="gfno",
+    ),
+    "gfno-short": Row("GFNO, half the epochs", operator="gfno", positions=None, epochs=0.5),
+    "pace-gfno-short": Row(
+        "GFNO, half the epochs, wrapped after training",
+        operator="gfno",
+        positions=None,
+        frame="analytic",
+        trained_as="gfno-short",
+        epochs=0.5,
     ),
     "fno-symmetrised": Row(
         "FNO averaged over finite symmetries", operator="symmetrised", positions=None
@@ -98,6 +119,12 @@ FIELD_ROWS: dict[str, Row] = {
     ),
     "pace-translations": Row(
         "PACE, translations only", frame="translations", moved=True, listed=False
+    ),
+    "pace-cnn-translations": Row(
+        "PACE, the paper's estimator, translations only",
+        frame="cnn-translations",
+        moved=True,
+        listed=False,
     ),
 }
 

@@ -15,7 +15,7 @@ from pacefno.data.recipe import PairRecipe
 from pacefno.data.samples import Pairs
 from pacefno.errors import UsageError
 from pacefno.fields import Field
-from pacefno.frames import CNNFrame, PartialFrame
+from pacefno.frames import AdamRefiner, CNNFrame, PartialFrame
 from pacefno.metrics import relative_l2
 from pacefno.pace import PACE
 from pacefno.paper.bench import Places
@@ -25,6 +25,8 @@ from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import ablation
 from pacefno.paper.studies.ablation import (
     PAPER,
+    PAPERS,
+    errors_table,
     kinematic_only,
     measure,
     rows_for,
@@ -145,7 +147,9 @@ def test_every_benchmark_has_rows_with_names_of_their_own(name: str) -> None:
         config = row.config(benchmark, "smoke", 1)
         assert (config == config_for(benchmark, row.model, "smoke", 1)) == (not row.loss)
     trainings = {row.training for row in rows}
-    assert {"pace", "pace-cnn", "pace-regression", "pace-translations"} <= trainings
+    own = {"pace-regression", "pace-translations", "pace-cnn-translations"}
+    assert {"pace", "pace-cnn"} | own <= trainings
+    assert [row.name for row in rows[:5]] == [row.name for row in PAPERS]
 
 
 def test_loss_rows_leave_out_one_term_each() -> None:
@@ -170,13 +174,15 @@ def test_models_of_ablations_are_built_and_give_frames(name: str) -> None:
     noise = torch.randn(2, task.input.size, *[32] * task.dim, generator=generator)
     field = 1 + 0.1 * noise
     rows = [row for row, spec in FIELD_ROWS.items() if not spec.listed]
-    assert set(rows) == {"pace-regression", "pace-translations"}
+    assert set(rows) == {"pace-regression", "pace-translations", "pace-cnn-translations"}
     for row in rows:
         model = build_model(config_for(benchmark, row, "smoke", 1)).eval()
         xi = model.frame_of(field).xi
         assert xi.shape == (2, task.group.size) and bool(torch.isfinite(xi).all())
         if isinstance(model.frame, PartialFrame):
             assert torch.equal(xi[:, task.dim :], torch.zeros_like(xi[:, task.dim :]))
+            refined = model.refine(field, AdamRefiner(steps=2)).xi
+            assert torch.equal(refined[:, task.dim :], xi[:, task.dim :])  # stays left out
         else:
             assert isinstance(model.frame, CNNFrame) and not model.frame.retracted
             velocity = task.group.kinematic(Field(field, task.input))
@@ -238,6 +244,19 @@ def test_rows_of_one_training_share_it_and_another_loss_has_its_own(
     assert config["loss"]["equivariance"] == 0 and config["labels"]["model"] == "pace"
     cells = json.loads(outcome.path.read_text())["cells"]
     assert {cell["row"] for cell in cells} == {"one-shot", "no-terminal", "loss-l2"}
+
+
+def test_the_table_has_the_papers_numbers_and_times_and_ignores_rows_that_are_gone() -> None:
+    measured = {"ood_error": 0.02, "id_error": 0.03, "ood_error_canonical": 0.03}
+    measured |= {"epoch_seconds": 1.5, "ood_seconds": 2.0, "weights": "", "preset": "standard"}
+    names = ("gone", "one-shot", "paper-full")
+    cells = [measured | {"row": name, "seed": seed} for name in names for seed in (42, 1234)]
+    table = errors_table(benchmark_named("burgers1d"), cells)
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert [row[0] for row in table.rows] == ["the paper's: PACE + TTA", "PACE, one-shot"]
+    assert first["paper OOD"] == "0.026" and first["paper s/epoch"] == "0.4864"
+    assert first["s/epoch"] == "1.5" and first["paper OOD pass, s"] == "5.959"
+    assert first["seeds"] == "2" and table.rows[1][table.columns.index("paper OOD")] == ""
 
 
 def test_a_row_is_scored_by_the_code_of_the_tables(places: Places, smoke_places: Places) -> None:

@@ -17,7 +17,7 @@ from pacefno.data.samples import Pairs
 from pacefno.fields import Field, FieldType
 from pacefno.frames import AdamRefiner, Estimate, Frame, GaussNewton
 from pacefno.grid import resample
-from pacefno.groups import Galilean
+from pacefno.groups import Galilean, Translation
 from pacefno.pace import PACE
 from pacefno.paper.bench import Places, load_row
 from pacefno.paper.benchmarks import benchmark_named
@@ -32,7 +32,9 @@ from pacefno.paper.studies.theory import (
     decompose,
     measure,
     measure_growth,
+    measure_projection,
     notes,
+    project,
     random_gain,
     spectral_norm,
     verdict,
@@ -42,7 +44,7 @@ from pacefno.task import Task
 
 BENCHMARK = benchmark_named("burgers1d_smooth")
 TASK = BENCHMARK.task
-SMALL = Effort(samples=8, derivatives=3, growth=3, iterations=6, probes=8)
+SMALL = Effort(samples=8, derivatives=3, growth=3, elements=4, iterations=6, probes=8)
 
 
 class Biased(Frame):
@@ -228,6 +230,47 @@ def test_energy_never_rises_along_a_path_of_a_learned_frame(
     assert float(path.energy[-1].mean()) < 0.5 * float(path.energy[0].mean())
 
 
+# --- the projection -------------------------------------------------------------------------------
+
+
+class Placed(nn.Module):
+    """An operator that depends on position: what it adds is not moved with the field."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        x = torch.arange(field.shape[-1], dtype=field.dtype) / field.shape[-1]
+        return field.tanh() + 0.3 * torch.sin(2 * math.pi * x)
+
+
+def test_an_average_over_a_group_commutes_with_it_and_is_no_further_than_eta() -> None:
+    group, type = Translation(1), FieldType.parse("u: scalar", 1)
+    shifts = torch.arange(8, dtype=torch.float64)[:, None] / 8  # a group: all of it is averaged
+    task = TASK.model_copy(update={"group": group, "input": type, "output": type})
+    field = moved_samples(TASK, torch.float64, 48).input
+    pairs = Pairs(field, field.sin(), torch.zeros(len(field), 1))
+    found = project(Placed(), task, pairs, shifts, unit=1.0)
+    assert float(found.eta.min()) > 0.1 and bool((found.apart <= found.eta + 1e-12).all())
+    assert torch.allclose(found.error, (Placed()(field) - field.sin()).flatten(1).norm(dim=1))
+    # The part that stays in place averages out: what is left commutes with every shift.
+    assert torch.allclose(found.projected, (field.tanh() - field.sin()).flatten(1).norm(dim=1))
+    commuting = project(torch.tanh, task, pairs, shifts, unit=1.0)
+    assert float(commuting.eta.max()) < 1e-12 and float(commuting.apart.max()) < 1e-12
+
+
+@pytest.mark.parametrize("row", ["fno", "pace", "pace-cnn"])
+def test_the_gap_exceeds_that_of_the_projection_by_two_eta_at_most(
+    row: str, smoke_places: Places
+) -> None:
+    scope = make_scope(BENCHMARK.name, "smoke", smoke_places, print)
+    model = load_row(scope.run_folder(row, 42), BENCHMARK, row).model.double()
+    cell = measure_projection(lambda x: model(x).detach(), scope, SMALL)
+    assert cell["holds"] and cell["violations"] == 0 and cell["stretch"] == pytest.approx(1)
+    assert cell["samples"] == 16 and cell["elements"] == SMALL.elements
+    assert abs(cell["error"] - cell["error_projected"]) <= cell["eta"] + 1e-12
+    assert (cell["eta"] < 1e-10) == (row == "pace")  # it commutes, so it is its own projection
+    if row == "pace":
+        assert cell["gap"] == pytest.approx(cell["gap_projected"])
+
+
 # --- a trained run --------------------------------------------------------------------------------
 
 
@@ -261,7 +304,7 @@ def test_the_study_says_what_limits_a_run_and_keeps_one_cell_a_seed(
 ) -> None:
     places = replace(smoke_places, results=tmp_path)
     run = smoke_places.runs / BENCHMARK.name / "pace-smoke-seed42"
-    how = {"samples": 4, "derivatives": 2, "growth": 2}
+    how = {"samples": 4, "derivatives": 2, "growth": 2, "elements": 3}
     outcome = run_study("theory", places, print, run=run, **how)
     monkeypatch.setattr(theory, "measure", None)  # a second time nothing is left to measure
     again = run_study("theory", places, print, run=run, **how)

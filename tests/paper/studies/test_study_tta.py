@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from pacefno.errors import UsageError
-from pacefno.paper.bench import Places, load_row
+from pacefno.frames import AdamRefiner
+from pacefno.metrics import relative_l2
+from pacefno.paper.bench import Places, load_row, prepare_data, score_row
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
 from pacefno.paper.studies import tta
 from pacefno.paper.studies.base import make_scope, run_study
-from pacefno.paper.studies.tta import PAPER, Setting, errors_table, measure, settings_for
-from pacefno.train.evaluate import load_run
+from pacefno.paper.studies.tta import Setting, errors_table, gain, measure, papers, settings_for
+from pacefno.train.evaluate import load_pairs, load_run
 
 BENCHMARK = "burgers1d_smooth"
 FEW = [
@@ -103,9 +105,55 @@ def test_a_frame_that_is_exact_is_left_alone(places: Places) -> None:
 
 @pytest.mark.parametrize("name", [benchmark.name for benchmark in field_benchmarks()])
 def test_the_papers_setting_is_among_those_that_are_tried(name: str) -> None:
-    settings = settings_for(name)
-    assert name not in PAPER or PAPER[name] in settings
+    settings = settings_for(benchmark_named(name))
+    assert papers(benchmark_named(name)) in settings
     assert len(set(settings)) == len(settings) and settings[0] == Setting("none")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "rate", "decay"),
+    [
+        ("burgers1d", 20, 0.05, 0.0),
+        ("burgers2d", 50, 0.01, 0.0),
+        ("shallow_water", 80, 0.05, 1e-4),
+        ("navier_stokes", 5, 0.05, 0.0),
+        ("navier_stokes_literal", 5, 0.05, 0.0),
+    ],
+)
+def test_the_papers_row_is_refined_as_the_paper_says(
+    name: str, steps: int, rate: float, decay: float
+) -> None:
+    benchmark = benchmark_named(name)
+    row = benchmark.rows["pace-cnn-tta"]
+    assert row.trained_as == "pace-cnn" and row.frame == benchmark.rows["pace-cnn"].frame
+    assert benchmark.way(row.inference) == AdamRefiner(steps, rate, decay)
+
+
+def test_the_papers_row_is_the_papers_estimator_refined_by_adam(places: Places) -> None:
+    benchmark = benchmark_named(BENCHMARK)
+    run_of_cnn = places.runs / BENCHMARK / "pace-cnn-smoke-seed42"
+    source = prepare_data(benchmark, "smoke", places.data)
+    one_shot, refined = (
+        score_row(run_of_cnn, benchmark, name, source) for name in ("pace-cnn", "pace-cnn-tta")
+    )
+    cell = by_setting(cells_of(places, "pace-cnn"))
+    model, pairs = load_run(run_of_cnn).model, load_pairs(source, "test_ood", "ood")
+    xi = model.refine(pairs.input, AdamRefiner(20, 0.05)).xi
+    with torch.no_grad():
+        error = relative_l2(model.at(pairs.input, xi), pairs.target).mean()
+    assert refined["ood_error"] == pytest.approx(float(error), rel=1e-4)
+    assert one_shot["ood_error"] == pytest.approx(cell["none", 0]["ood_error"], rel=1e-4)
+    assert refined["ood_error"] != one_shot["ood_error"]
+
+
+def test_the_sentence_says_whether_adaptation_raised_the_error() -> None:
+    benchmark = benchmark_named("navier_stokes")
+    none = asdict(Setting("none")) | {"seed": 1, "ood_error_canonical": 0.10}
+    adam = asdict(papers(benchmark)) | {"seed": 1, "ood_error_canonical": 0.11}
+    said = gain(benchmark, "pace-cnn", [none, adam])
+    assert "raises" in said and "10 %" in said and "5 steps at 0.05" in said
+    assert "lowers" in gain(benchmark, "pace-cnn", [none, adam | {"ood_error_canonical": 0.09}])
+    assert "not both measured" in gain(benchmark, "pace-cnn", [none])
 
 
 def test_the_figure_and_the_table_have_every_setting(places: Places) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.paper.bench import Result, ResultsError, results_file
+from pacefno.paper.bench import Result, ResultsError, results_file, runtime_file
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
 
-PREFERRED = ("paper", "standard", "quick", "smoke")  # the first that has rows is shown
+# The first that has rows is shown; `long` is for single rows beside a whole table of `standard`.
+PREFERRED = ("paper", "standard", "long", "quick", "smoke")
 
 
 @final
@@ -107,11 +108,15 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
     each benchmark shows its largest one.
     """
     sources = [results_folder(folder) for folder in folders]
+    clocks = [runtime_file(folder) for folder in sources]
+    times = {clock.key_of(row): row for clock in clocks for row in clock.read()}
     tables = {}
     for name, benchmark in BENCHMARKS.items():
         files = [results_file(folder, name) for folder in sources]
         merged = {file.key_of(result): result for file in files for result in file.read()}
-        table = make_table(benchmark, [merged[key] for key in sorted(merged)], preset)
+        results = [merged[key] for key in sorted(merged)]
+        timed = [times.get((name, one["preset"], one["model"]), {}) | one for one in results]
+        table = make_table(benchmark, timed, preset)
         if table is not None:
             tables[name] = table
     if not tables:

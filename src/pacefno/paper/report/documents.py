@@ -1,7 +1,9 @@
 """Numbers in documents come from the result files: the text between two markers is replaced.
 
-``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark, and
-``table:summary`` one line per benchmark of pairs. Nothing else of a document is touched.
+``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark,
+``table:ablation-burgers1d`` that of its ablation, ``table:summary`` one line per benchmark of
+pairs, ``table:paper-tables`` and its like the claims of the paper with what is there of each, and
+``table:paper-gallery`` the figures. Nothing else of a document is touched.
 """
 
 from __future__ import annotations
@@ -13,8 +15,14 @@ from pathlib import Path
 from pacefno.errors import UsageError
 from pacefno.files import write_bytes
 from pacefno.paper.benchmarks import BENCHMARKS
-from pacefno.paper.report.collect import Tables, collect
-from pacefno.paper.report.tables import markdown_summary, markdown_table
+from pacefno.paper.report.collect import Tables, collect, results_folder
+from pacefno.paper.report.tables import (
+    ablation_table,
+    markdown_claims,
+    markdown_of,
+    markdown_summary,
+    markdown_table,
+)
 from pacefno.registry import unknown
 
 REGION = re.compile(r"^<!-- table:([\w-]+) -->\n(.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
@@ -38,14 +46,15 @@ def stale_documents(
     If a marker of any document cannot be filled, none is written.
     """
     tables = collect(results, preset)
-    rendered = [(path, *render(path, tables)) for path in paths]
+    folders = [results_folder(folder) for folder in results]
+    rendered = [(path, *render(path, tables, folders)) for path in paths]
     for path, text, stale in rendered:
         if write and stale:
             write_bytes(path, text.encode())
     return {path: stale for path, _, stale in rendered if stale}
 
 
-def render(path: Path, tables: Tables) -> tuple[str, list[str]]:
+def render(path: Path, tables: Tables, folders: Sequence[Path]) -> tuple[str, list[str]]:
     """The document with its regions filled, and the names of those that are new."""
     text = path.read_bytes().decode()  # line ends outside the markers stay as they are
     regions = REGION.findall(text)
@@ -61,7 +70,7 @@ def render(path: Path, tables: Tables) -> tuple[str, list[str]]:
 
     def fill(match: re.Match[str]) -> str:
         name, old = match.groups()
-        new = f"\n{_content(path, name, tables)}\n"
+        new = f"\n{_content(path, name, tables, folders)}\n"
         if new != old:
             changed.append(name)
         return f"<!-- table:{name} -->\n{new}<!-- /table -->"
@@ -69,11 +78,17 @@ def render(path: Path, tables: Tables) -> tuple[str, list[str]]:
     return REGION.sub(fill, text), changed
 
 
-def _content(path: Path, name: str, tables: Tables) -> str:
+def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> str:
     if name == SUMMARY:
         return markdown_summary(tables)
     if name in tables:
         return markdown_table(tables[name])
+    kind, _, part = name.partition("-")
+    if kind == "paper":
+        return markdown_claims(part, folders)
+    if kind == "ablation" and part in BENCHMARKS:
+        table = ablation_table(folders, BENCHMARKS[part])
+        return markdown_of(table) if table else "Not measured yet.\n"
     if name not in BENCHMARKS:
         raise DocumentError(f"{path}: {unknown('table', name, [SUMMARY, *BENCHMARKS])}")
     raise DocumentError(

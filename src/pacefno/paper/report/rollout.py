@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from pacefno.errors import UsageError
+from pacefno.files import PathError
 from pacefno.paper.style import BLUE, DPI, GREY, INK, SIGNED, label, new_figure, tidy
 from pacefno.task import Task
 from pacefno.train.rollout import Forecast
@@ -183,7 +185,11 @@ def write_film(
     writer = (PillowWriter if path.suffix == ".gif" else FFMpegWriter)(fps=FRAMES_PER_SECOND)
     film = FuncAnimation(figure, show, frames=total, blit=False)  # type: ignore[arg-type]
     path.parent.mkdir(parents=True, exist_ok=True)
-    film.save(str(path), writer=writer, dpi=FILM_DPI, progress_callback=on_frame)
+    try:
+        film.save(str(path), writer=writer, dpi=FILM_DPI, progress_callback=on_frame)
+    except (subprocess.CalledProcessError, BrokenPipeError):  # it may lack a codec
+        path.unlink(missing_ok=True)
+        raise PathError(path, "ffmpeg could not write it: say .gif") from None
 
 
 def save_picture(figure: Figure, path: Path) -> None:

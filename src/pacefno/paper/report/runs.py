@@ -72,7 +72,7 @@ def apply_model(
     benchmark: Benchmark, name: str, model: PACE, plain: Pairs, moved: Pairs
 ) -> Outcome:
     """The predictions of a row by the code path of the tables, and its errors."""
-    inference = benchmark.rows[name].inference
+    inference = benchmark.way(benchmark.rows[name].inference)
     made = predict_batches(model, moved.input, inference, true=moved.elements)
     error = relative_l2(made.values, moved.target, per_channel=benchmark.task.per_channel)
     growth = sweep_errors(model, benchmark, plain, inference).mean(dim=1)

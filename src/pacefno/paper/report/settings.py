@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pacefno.data.recipe import PairRecipe
 from pacefno.paper import PRESETS
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.presets import config_for
+from pacefno.paper.presets import config_for, data_preset
 from pacefno.paper.report.collect import Table
 from pacefno.train.config import LossSettings, ScheduleSettings
 
@@ -46,7 +46,7 @@ def grids(benchmark: Benchmark, preset: str) -> str:
     recipe = benchmark.recipe
     if not isinstance(recipe, PairRecipe):
         return str(recipe.points)
-    known = preset if preset in recipe.sizes else "paper"
+    known = data_preset(preset) if preset in PRESETS else "paper"
     both = recipe.id_grid(known), recipe.ood_grid(known)
     return " → ".join(" × ".join(map(str, grid)) for grid in both)
 
@@ -61,7 +61,7 @@ def _describe(benchmark: Benchmark, preset: str) -> dict[str, str]:
     """The settings of a preset in words, for the row that has the most of them."""
     model = "pace" if "pace" in benchmark.rows else "fno-aug"
     config = config_for(benchmark, model, preset, seed=42)
-    sizes, schedule = benchmark.recipe.sizes_of(preset), config.schedule
+    sizes, schedule = benchmark.recipe.sizes_of(data_preset(preset)), config.schedule
     change = config.operator["name"] == "residual"
     return {
         "samples, training / test": f"{sizes.train} / {sizes.test}",

@@ -12,9 +12,15 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from pacefno.errors import UsageError
-from pacefno.paper.report.collect import Line, Table, Tables, collect
+from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.report import claims
+from pacefno.paper.report.collect import Line, Table, Tables, collect, results_folder
 from pacefno.paper.report.settings import differences
+from pacefno.paper.studies import ablation
+from pacefno.paper.studies.base import Table as StudyTable
+from pacefno.paper.studies.base import study_cells
 from pacefno.paper.style import Statistic
+from pacefno.registry import unknown
 
 SUMMARY_ROWS = (
     "fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno",
@@ -88,14 +94,14 @@ PAIR_COLUMNS = (
     Column("OOD, re-solved", "error", "ood_error_resolved"),
     EQUIVARIANCE,
     PARAMETERS,
-    TRAINING,
-    Column("OOD pass, s", "seconds", "ood_seconds"),
+    Column("epoch, s", "seconds", "epoch_seconds"),
+    Column("OOD pass, s", "seconds", "pass_seconds"),
     SEEDS,
 )
 ROLLOUT_COLUMNS = (
     MODEL,
     Column("NMSE", "error", "nmse"),
-    Column("per frame", "error", "nmse_frame"),
+    Column("per snapshot", "error", "nmse_frame"),
     Column("OOD NMSE", "error", "ood_nmse"),
     Column("OOD, canonical", "error", "ood_nmse_canonical"),
     EQUIVARIANCE,
@@ -114,22 +120,24 @@ MEANINGS = {
     "OOD, re-solved": "the OOD error against the moved initial state solved anew: the physics, "
     "where the group is only nearly a symmetry",
     "NMSE": "LPSDA's squared relative error of rollouts, summed over snapshots",
-    "per frame": "NMSE divided by the number of snapshots",
+    "per snapshot": "NMSE divided by the number of snapshots",
     "OOD NMSE": "NMSE on trajectories moved beyond the augmentation",
     "equivariance": "how far moving the input is from moving the prediction; 0 for a model that "
     "follows its input",
     "parameters": "trainable numbers",
     "training, s": "seconds of training, mean over seeds",
-    "OOD pass, s": "seconds to predict the OOD test set",
+    "epoch, s": "seconds of an epoch of training on a quiet machine (benchmarks/runtime.py)",
+    "OOD pass, s": "seconds to predict the OOD test set there, in the paper's batches",
     "seeds": "trainings behind the line",
 }
 
 
 def columns_of(table: Table) -> list[Column]:
-    """The columns of a table; one of errors that nobody measured is left out."""
+    """The columns of a table; one of errors or seconds that nobody measured is left out."""
     columns = ROLLOUT_COLUMNS if table.of_rollouts else PAIR_COLUMNS
     known = {key for r in table.results for key, value in r.items() if value is not None}
-    return [column for column in columns if column.kind != "error" or column.key in known]
+    measured = ("error", "seconds")
+    return [column for column in columns if column.kind not in measured or column.key in known]
 
 
 def cells_of(table: Table) -> list[list[Cell]]:
@@ -156,7 +164,7 @@ def caption(table: Table) -> str:
         return f"{what} relative L2 errors{mean}, {over}."
     rescaled = " and rescaled" if "scale" in benchmark.task.group.coordinates else ""
     return (
-        f"{what} LPSDA's NMSE of rollouts over 100 frames, a sum over the frames (per frame: its "
+        f"{what} LPSDA's NMSE of rollouts over 100 snapshots, a sum over them (per snapshot: its "
         f"mean), {over}. OOD: shifted, and boosted{rescaled} beyond the augmentation; canonical: "
         "measured without that motion."
     )
@@ -180,6 +188,18 @@ def terminal_table(benchmark: str, results: Path, preset: str | None = None) -> 
         chosen = [cells[i] for i in shown]
         grid.add_row(*(Text(c.plain, style="bold" if c.bold else "") for c in chosen))
     return grid
+
+
+def terminal_claims(folders: Sequence[Path]) -> list[TerminalTable]:
+    """Every claim of the paper with what is there of it, a table for each section."""
+    grids = []
+    for name, found in claims.judged([results_folder(folder) for folder in folders]).items():
+        title = f"The paper's {name}: {claims.tally(found)}"
+        grid = TerminalTable(*claims.COLUMNS, title=title, title_justify="left", show_lines=True)
+        for line in claims.lines_of(found):
+            grid.add_row(*map(Text, line))
+        grids.append(grid)
+    return grids
 
 
 # --- Markdown -------------------------------------------------------------------------------------
@@ -206,6 +226,44 @@ def markdown_summary(tables: Tables) -> str:
         ends = [f"{paper[1]:.4f}" if paper else "", table.preset]
         rows.append([table.benchmark.title, *cells, *ends])
     return _aligned(["problem", *shown, "paper: PACE", "preset"], rows) + "\n"
+
+
+def markdown_claims(section: str, folders: Sequence[Path]) -> str:
+    """One section of the paper's claims; "summary" counts those of every section."""
+    found = claims.judged(folders)
+    if section == "summary":
+        rows = [[f"[{name}](#{name})", claims.tally(own)] for name, own in found.items()]
+        return _plain_table(["section", "lines"], rows)
+    if section == "gallery":
+        gallery = claims.Evidence(tuple(folders)).gallery.values()
+        shown = [f"![{one['caption']}](figures/paper/{one['file']})\n\n" for one in gallery]
+        captions = [f"*{one['caption']} Preset {one['preset']}.*\n" for one in gallery]
+        return "\n".join(map("".join, zip(shown, captions, strict=True))) or "None drawn yet.\n"
+    if section not in found:
+        known = ["summary", "gallery", *found]
+        raise UsageError(unknown("section of the paper's claims", section, known))
+    rows = [[*line[:-1], f"**{line[-1]}**"] for line in claims.lines_of(found[section])]
+    return _plain_table(claims.COLUMNS, rows)
+
+
+def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of sentences, whose columns are not aligned in the source."""
+    lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in r] for r in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def ablation_table(folders: Sequence[Path], benchmark: Benchmark) -> StudyTable | None:
+    """The table of an ablation at the largest preset that has one."""
+    for preset in ("paper", "long", "standard", "quick"):
+        if cells := study_cells("ablation", folders, benchmark, preset):
+            table = ablation.errors_table(benchmark, cells)
+            return table._replace(title=f"{table.title}, preset {preset}")
+    return None
+
+
+def markdown_of(table: StudyTable) -> str:
+    """The table of a study."""
+    return f"{_aligned(table.columns, table.rows)}\n\n{table.title}.\n"
 
 
 def _summary_cell(table: Table, model: str) -> str:
@@ -259,13 +317,30 @@ def latex_table(table: Table) -> str:
     """A booktabs table in a float, ready for ``\\input``; of the costs, the parameters."""
     columns = columns_of(table)
     chosen = [i for i, c in enumerate(columns) if not c.is_cost or c.kind == "parameters"]
-    rows = [" & ".join(_latex_cell(cells[i]) for i in chosen) for cells in cells_of(table)]
+    rows = [[_latex_cell(cells[i]) for i in chosen] for cells in cells_of(table)]
+    head = [columns[i].title for i in chosen]
+    return _latex(caption(table), table.benchmark.name, head, rows)
+
+
+def latex_of(table: StudyTable, label: str) -> str:
+    """The table of a study as a booktabs table in a float."""
+    rows = [[_latex_text(cell) for cell in row] for row in table.rows]
+    return _latex(f"{table.title}.", label, table.columns, rows)
+
+
+def _latex_text(text: str) -> str:
+    """Text, or numbers with their powers of ten."""
+    parts = [split_power(part, r"${}\times 10^{{{}}}$") for part in text.split(" ± ")]
+    return r" $\pm$ ".join(p if p.startswith("$") else p.translate(SPECIAL) for p in parts)
+
+
+def _latex(text: str, label: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     filled = {
-        "CAPTION": caption(table).translate(SPECIAL),
-        "LABEL": table.benchmark.name.replace("_", "-"),
-        "COLUMNS": "l" + "r" * (len(chosen) - 1),
-        "HEAD": " & ".join(columns[i].title.translate(SPECIAL) for i in chosen),
-        "ROWS": "\n".join(rf"{row} \\" for row in rows),
+        "CAPTION": text.translate(SPECIAL),
+        "LABEL": label.replace("_", "-"),
+        "COLUMNS": "l" + "r" * (len(head) - 1),
+        "HEAD": " & ".join(title.translate(SPECIAL) for title in head),
+        "ROWS": "\n".join(rf"{' & '.join(row)} \\" for row in rows),
     }
     return re.sub("|".join(filled), lambda match: filled[match[0]], LATEX)
 

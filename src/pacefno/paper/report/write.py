@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from pacefno.data import DatasetError, PairDataset, Trajectories, folder_of, open_dataset
 from pacefno.data.samples import Source, as_precise
-from pacefno.files import write_text
+from pacefno.files import make_folder, write_text
 from pacefno.paper.bench import DATA_SEED, Say
 from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.presets import data_preset
 from pacefno.paper.report import fields, figures
+from pacefno.paper.report.claims import FIGURES, MANIFEST, PROBLEMS
 from pacefno.paper.report.collect import Table, collect, results_folder
 from pacefno.paper.report.page import Picture, Section, render_page
 from pacefno.paper.report.runs import (
@@ -20,13 +24,20 @@ from pacefno.paper.report.runs import (
     load_models,
     training_logs,
 )
-from pacefno.paper.report.tables import latex_table, markdown_table
+from pacefno.paper.report.tables import (
+    ablation_table,
+    latex_of,
+    latex_table,
+    markdown_of,
+    markdown_table,
+)
 from pacefno.paper.studies.base import study_drawings
-from pacefno.paper.style import Drawing, save
+from pacefno.paper.style import Drawing, png_of, save
 from pacefno.train.evaluate import moved_trajectories, ood_elements
 from pacefno.train.objective import roll_out
 
 PAGE = "report.html"
+GALLERY_PIXELS, GALLERY_QUALITY = 1500, 85  # of the longer side; of WebP, out of 100
 ROLLED_OUT = ("fno-aug", "pace-20", "pace-1")  # rows of which a rollout is shown
 
 
@@ -55,11 +66,50 @@ def write_report(
     for name, table in tables.items():
         write_text(output / "tables" / f"{name}.md", markdown_table(table))
         write_text(output / "tables" / f"{name}.tex", latex_table(table))
+        if parts := ablation_table(folders, table.benchmark):
+            write_text(output / "tables" / f"{name}-ablation.md", markdown_of(parts))
+            write_text(output / "tables" / f"{name}-ablation.tex", latex_of(parts, f"{name}-parts"))
         drawings, notes = draw_table(table, runs, data, say)
         drawings += study_drawings(folders, table.benchmark, table.preset)
         sections.append(Section(table, [picture(drawing) for drawing in drawings], notes))
     write_text(output / PAGE, render_page(sections, overview))
     return output / PAGE
+
+
+def write_gallery(
+    results: Sequence[Path],
+    output: Path,
+    *,
+    runs: Path = Path("runs"),
+    data: Path = Path("datasets"),
+    preset: str | None = None,
+    say: Say = lambda text: None,
+) -> list[str]:
+    """Draw those of the paper's figures that can be drawn, as small files, and list them in one.
+
+    Figures that are there already and cannot be drawn now stay.
+    """
+    from PIL import Image
+
+    path, wanted, made = output / MANIFEST, {name for _, name, _ in FIGURES}, list[str]()
+    known = json.loads(path.read_text()) if path.exists() else {}
+    folders = [results_folder(folder) for folder in results]
+    make_folder(output)
+    for name, table in collect(results, preset).items():
+        if name not in PROBLEMS:
+            continue
+        drawings = study_drawings(folders, table.benchmark, table.preset)
+        drawings += draw_models(table, runs, data, say)[0]
+        for drawing in (one for one in drawings if one.name in wanted):
+            image = Image.open(io.BytesIO(png_of(drawing.figure))).convert("RGB")
+            image.thumbnail((GALLERY_PIXELS, GALLERY_PIXELS))
+            image.save(output / f"{drawing.name}.webp", quality=GALLERY_QUALITY, method=6)
+            about = {"file": f"{drawing.name}.webp", "preset": table.preset}
+            known[drawing.name] = about | {"caption": drawing.caption}
+            made.append(drawing.name)
+    order = dict.fromkeys(name for _, name, _ in FIGURES)
+    write_text(path, json.dumps({n: known[n] for n in order if n in known}, indent=1) + "\n")
+    return made
 
 
 def draw_table(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Drawing], list[str]]:
@@ -80,9 +130,10 @@ def draw_models(table: Table, runs: Path, data: Path, say: Say) -> tuple[list[Dr
     if not found:
         why = f"no trained models in {runs}: `pacefno bench {words}` trains them"
         return [], [f"{left_out}: {why}."]
-    folder = folder_of(data, benchmark.recipe, preset, DATA_SEED)
+    made = data_preset(preset)
+    folder = folder_of(data, benchmark.recipe, made, DATA_SEED)
     try:
-        source = open_dataset(benchmark.recipe, folder, preset=preset, seed=DATA_SEED, verify=False)
+        source = open_dataset(benchmark.recipe, folder, preset=made, seed=DATA_SEED, verify=False)
     except DatasetError as error:
         why = f"there is no dataset to use ({error}): `pacefno data generate {words}` makes it"
         return [], [f"{left_out}: {why}."]

@@ -98,6 +98,7 @@ STUDIES: dict[str, Study] = {
                 "Samples on which derivatives of the operator are measured.", 12, least=1
             ),
             "growth": Option("Samples on which the energy is probed.", 12, least=1),
+            "elements": Option("Elements over which the operator is averaged.", 16, least=1),
             "data_seed": Option("Seed of the dataset.", 42),
         },
     ),

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from pacefno.frames import IdentityFrame, KinematicFrame, PartialFrame
-from pacefno.inference import Inference
 from pacefno.pace import PACE
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
@@ -26,23 +25,35 @@ from pacefno.train.evaluate import load_run, score
 
 LOSS_TERMS = ("h1", "equivariance", "anchor", "invariant")
 
-# (ID, OOD) errors of the paper's table "Unified ablation study".
+# The paper's table "Unified ablation study": errors ID and OOD, seconds of an epoch and of one pass
+# over the OOD test set on its GPU.
+PAPER_COLUMNS = ("paper_id", "paper_ood", "paper_epoch_seconds", "paper_ood_seconds")
 # fmt: off
-PAPER: dict[str, dict[str, tuple[float | None, float]]] = {
+PAPER: dict[str, dict[str, tuple[float | None, float, float | None, float]]] = {
     "burgers1d": {
-        "full": (0.0621, 0.0260), "no-full-lie": (0.0471, 0.0193), "one-shot": (None, 0.0267),
-        "no-canonicalisation": (None, 1.0384),
+        "paper-full": (0.0621, 0.0260, 0.4864, 5.9590),
+        "paper-no-full-lie": (0.0471, 0.0193, 0.4902, 6.0546),
+        "paper-one-shot": (None, 0.0267, None, 0.5287),
+        "paper-no-canonicalisation": (None, 1.0384, None, 0.4016),
     },
     "burgers2d": {
-        "full": (0.0393, 0.0640), "no-structure": (0.0392, 0.0666), "no-full-lie": (0.0303, 0.5478),
-        "one-shot": (None, 0.0755), "no-canonicalisation": (None, 1.0085),
+        "paper-full": (0.0393, 0.0640, 1.5770, 4.4345),
+        "paper-no-structure": (0.0392, 0.0666, 1.0761, 4.3969),
+        "paper-no-full-lie": (0.0303, 0.5478, 1.1030, 4.3551),
+        "paper-one-shot": (None, 0.0755, None, 0.1399),
+        "paper-no-canonicalisation": (None, 1.0085, None, 0.1417),
     },
     "shallow_water": {
-        "full": (0.0491, 0.1071), "no-structure": (0.0501, 0.1008), "no-full-lie": (0.0586, 2.11e4),
-        "one-shot": (None, 0.1069), "no-canonicalisation": (None, 0.7232),
+        "paper-full": (0.0491, 0.1071, 2.6139, 8.1388),
+        "paper-no-structure": (0.0501, 0.1008, 2.5280, 7.8222),
+        "paper-no-full-lie": (0.0586, 2.11e4, 2.0817, 7.5391),
+        "paper-one-shot": (None, 0.1069, None, 0.2952),
+        "paper-no-canonicalisation": (None, 0.7232, None, 0.1426),
     },
     "navier_stokes": {
-        "full": (0.0129, 0.2593), "no-full-lie": (0.0133, 0.6280), "one-shot": (None, 0.2766),
+        "paper-full": (0.0129, 0.2593, 16.5571, 10.0376),
+        "paper-no-full-lie": (0.0133, 0.6280, 11.0809, 2.7494),
+        "paper-one-shot": (None, 0.2766, None, 3.3728),
     },
 }
 # fmt: on
@@ -87,7 +98,7 @@ class AblationRow:
     model: str = "pace"
     loss: dict[str, Any] = field(default_factory=dict)
     change: Callable[[PACE, Task], PACE] = lambda model, task: model
-    inference: Inference = "one-shot"
+    inference: Literal["one-shot", "refined", "adam", "oracle"] = "one-shot"
 
     @property
     def training(self) -> str:
@@ -101,19 +112,35 @@ class AblationRow:
 
 
 # fmt: off
+# The paper's table: its estimator, refined by its Adam. Its rows first, then the same with ours.
+PAPERS = (
+    AblationRow("paper-full", "the paper's: PACE + TTA",
+                "The paper's encoder, refined by Adam with the paper's steps and rate.",
+                model="pace-cnn", inference="adam"),
+    AblationRow("paper-no-structure", "the paper's: without structured spatial generator",
+                "The encoder gives k plain numbers instead of k points on circles: no R^2k, no "
+                "retraction. Trained so; refined by Adam.", model="pace-regression",
+                inference="adam"),
+    AblationRow("paper-no-full-lie", "the paper's: without full Lie generator",
+                "The encoder's translations alone: no boost and no rotation is removed or "
+                "restored. Trained so; refined by Adam.", model="pace-cnn-translations",
+                inference="adam"),
+    AblationRow("paper-one-shot", "the paper's: PACE, one-shot",
+                "The weights of `paper-full` without refinement.", model="pace-cnn"),
+    AblationRow("paper-no-canonicalisation", "the paper's: without canonicalisation",
+                "The operator of `paper-full` without pull-back and push-forward at inference (as "
+                "the paper's caption says).", model="pace-cnn", change=without_frame),
+)
 METHOD = (
     AblationRow("full", "PACE + TTA", "The whole method: learned frame, refined by Gauss-Newton.",
                 inference="refined"),
     AblationRow("one-shot", "PACE, one-shot", "The weights of `full` without refinement."),
-    AblationRow("no-structure", "without structured spatial generator",
-                "The paper's encoder gives k plain numbers instead of k points on circles: no "
-                "R^2k, no retraction. Trained so.", model="pace-regression"),
     AblationRow("no-full-lie", "without full Lie generator",
-                "The frame holds translations alone: no boost and no rotation is removed or "
-                "restored. Trained so.", model="pace-translations"),
+                "The learned frame holds translations alone: no boost and no rotation is removed "
+                "or restored. Trained so.", model="pace-translations"),
     AblationRow("no-canonicalisation", "without canonicalisation",
-                "PACE's operator without pull-back and push-forward at inference (as the paper's "
-                "caption says).", change=without_frame),
+                "PACE's operator without pull-back and push-forward at inference.",
+                change=without_frame),
 )
 # Where the group has a kinematic part; elsewhere these are the whole method or none of it.
 KINEMATIC = (
@@ -130,10 +157,6 @@ KINEMATIC = (
 FRAMES = (
     AblationRow("frame-analytic", "frame: analytic",
                 "PACE's operator in the frame read off the field.", change=with_analytic_frame),
-    AblationRow("frame-cnn", "frame: the paper's encoder", "Trained with the ordinary encoder.",
-                model="pace-cnn"),
-    AblationRow("frame-cnn-tta", "frame: the paper's encoder, refined",
-                "The weights of `frame-cnn`, refined.", model="pace-cnn", inference="refined"),
     AblationRow("frame-oracle", "frame: true", "PACE's operator in the true frame.",
                 inference="oracle"),
 )
@@ -152,6 +175,9 @@ def loss_rows(benchmark: Benchmark, model: str, prefix: str = "") -> list[Ablati
         text = f"The paper's loss without its {term} term."
         changes[f"no-{term}"] = (f"without {term}", text, none)
     alone = dict.fromkeys(LOSS_TERMS, 0.0)
+    if prefix:  # an encoder, whose frame terms have gradients of another size than the error's
+        text = "The paper's loss, gradients of its frame terms kept as large as that of the error."
+        changes["balanced"] = ("the paper's, gradients balanced", text, {"balance": 1.0})
     changes["l2"] = ("L2 alone", "The relative L2 error alone.", alone)
     return [
         AblationRow(f"{prefix}loss-{name}", f"loss: {what}{suffix}", text, model, whole | change)
@@ -163,10 +189,10 @@ def loss_rows(benchmark: Benchmark, model: str, prefix: str = "") -> list[Ablati
 def rows_for(benchmark: Benchmark) -> list[AblationRow]:
     """Every row that means something for a benchmark."""
     kinematic = KINEMATIC if benchmark.task.group.moves_in_time else ()
-    # The paper's encoder has everything to learn from the frame terms: with all, and with none.
+    # The paper's encoder has everything to learn from the frame terms: with all, balanced, none.
     encoder = loss_rows(benchmark, "pace-cnn", "cnn-")
-    ends = [encoder[0], encoder[-1]] if encoder else []
-    return [*METHOD, *kinematic, *FRAMES, *loss_rows(benchmark, "pace"), *ends]
+    ends = [row for row in encoder if not row.name.startswith("cnn-loss-no-")]
+    return [*PAPERS, *METHOD, *kinematic, *FRAMES, *loss_rows(benchmark, "pace"), *ends]
 
 
 # --- the study ------------------------------------------------------------------------------------
@@ -180,7 +206,7 @@ def run(scope: Scope, rows: Sequence[str], seeds: Sequence[int], define: bool) -
     chosen = chosen_rows(scope.benchmark, rows)
     if define:
         return Outcome(None, [definitions(chosen)], [])
-    file, cells = scope.file("ablation", "preset", "row", "seed"), []
+    file, cells = scope.file("ablation", "preset", "row", "seed"), list[Cell]()
     for seed in seeds:
         for row in chosen:
             run = scope.run_folder(row.training, seed)
@@ -207,32 +233,47 @@ def definitions(rows: Sequence[AblationRow]) -> Table:
 
 
 def measure(scope: Scope, row: AblationRow, run: Path) -> Cell:
-    """A row scored by the code path of the tables."""
+    """A row scored by the code path of the tables; the seconds of an epoch are a mean."""
     loaded = load_run(run)
     model = row.change(loaded.model, scope.task).eval()
-    scored = score(model, scope.task, scope.dataset, row.inference)
+    scored = score(model, scope.task, scope.dataset, scope.benchmark.way(row.inference))
     errors = [scored[key] for key in ("id_error", "ood_error", "ood_error_canonical")]
     scope.say("{}, {}: ID {:.4f}, OOD {:.4f}, canonical {:.4f}".format(run.name, row.name, *errors))
-    place = [one.name for one in rows_for(scope.benchmark)].index(row.name)
-    paper = PAPER.get(scope.benchmark.name, {}).get(row.name)
-    what = {"title": row.title, "place": place, "model": row.model, "inference": row.inference}
-    seconds = {"train_seconds": round(loaded.train_seconds, 1)}
-    return what | scored | seconds | {"paper": None if paper is None else list(paper)}
+    seconds = loaded.train_seconds
+    times = {"train_seconds": round(seconds, 1)}
+    times["epoch_seconds"] = seconds / loaded.config.schedule.epochs
+    return {"model": row.model, "inference": row.inference} | scored | times
+
+
+def known_cells(benchmark: Benchmark, cells: list[Cell]) -> list[Cell]:
+    """The cells of rows that there are, in their order, with titles and the paper's numbers."""
+    paper, found = PAPER.get(benchmark.name, {}), []
+    for row in rows_for(benchmark):
+        beside = dict(zip(PAPER_COLUMNS, paper.get(row.name, (None,) * 4), strict=True))
+        own = (cell for cell in cells if cell["row"] == row.name)
+        found += [cell | beside | {"title": row.title} for cell in own]
+    return found
 
 
 def errors_table(benchmark: Benchmark, cells: list[Cell]) -> Table:
-    """The paper's table with more rows, its numbers beside ours."""
-    cells = [
-        cell | dict(zip(("paper_id", "paper_ood"), cell["paper"] or (None, None), strict=True))
-        for cell in sorted(cells, key=lambda cell: cell["place"])
-    ]
-    paper = {"paper OOD": "paper_ood", "paper ID": "paper_id"}
-    return Table.over_seeds(f"{benchmark.title}: ablation", grouped(cells, "title"), paper)
+    """The paper's table with more rows, its numbers and times beside ours."""
+    errors = {"OOD": "ood_error", "ID": "id_error", "OOD, canonical": "ood_error_canonical"}
+    means = {
+        "paper OOD": "paper_ood",
+        "paper ID": "paper_id",
+        "s/epoch": "epoch_seconds",
+        "paper s/epoch": "paper_epoch_seconds",
+        "OOD pass, s": "ood_seconds",
+        "paper OOD pass, s": "paper_ood_seconds",
+    }
+    rows = grouped(known_cells(benchmark, cells), "title")
+    return Table.over_seeds(f"{benchmark.title}: ablation", rows, means, errors)
 
 
 # --- the figure -----------------------------------------------------------------------------------
 
 KINDS = {  # of rows: how their names begin, and the colour
+    "the paper's rows": (("paper",), style.BLACK),
     "the method": (("full", "one-shot"), style.BLUE),
     "a part left out": (("no-",), style.VERMILION),
     "one part only": (("spatial", "kinematic"), style.ORANGE),
@@ -243,12 +284,12 @@ KINDS = {  # of rows: how their names begin, and the colour
 
 def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
     """OOD errors: large dots are means over seeds, small ones single seeds, diamonds the paper."""
-    groups = list(grouped(sorted(cells, key=lambda cell: -cell["place"]), "row").items())
+    groups = list(grouped(reversed(known_cells(benchmark, cells)), "row").items())
     figure, ((axis,),) = style.panels(8.5, 0.3 * len(groups) + 1.4)
     for height, (name, own) in enumerate(groups):
         colour = next(colour for starts, colour in KINDS.values() if name.startswith(starts))
-        paper = own[0]["paper"][1] if own[0]["paper"] else None
-        style.draw_dots(axis, height, [cell["ood_error"] for cell in own], colour, paper)
+        errors = [cell["ood_error"] for cell in own]
+        style.draw_dots(axis, height, errors, colour, own[0]["paper_ood"])
     axis.set_yticks(range(len(groups)), [own[0]["title"] for _, own in groups])
     axis.set_ylim(-0.6, len(groups) - 0.4)
     style.finish(axis, "OOD error (relative L2)", log="x")

@@ -289,7 +289,8 @@ class TrainedRow:
 
     @property
     def inference(self) -> Inference:
-        return row_named(self.scope.benchmark.rows, self.name).inference
+        row = row_named(self.scope.benchmark.rows, self.name)
+        return self.scope.benchmark.way(row.inference)
 
     @cached_property
     def identity(self) -> Cell:
@@ -322,16 +323,23 @@ def study_drawings(folders: Sequence[Path], benchmark: Benchmark, preset: str) -
     Of the same study in two folders the last is taken.
     """
     drawings: list[Drawing] = []
-    for name, study in STUDIES.items():
-        stem = f"{name}-{benchmark.name}"  # or one file for each row, STEM-ROW.json
-        cells: list[Cell] = []
-        for folder in folders if study.figure else ():
-            paths = [folder / FOLDER / f"{stem}.json"]
-            paths += sorted((folder / FOLDER).glob(f"{stem}-*.json"))
-            found = [cell for path in paths for cell in read_cells(path)]
-            cells = [cell for cell in found if cell.get("preset") == preset] or cells
+    for name in (name for name, study in STUDIES.items() if study.figure):
+        cells = study_cells(name, folders, benchmark, preset)
         drawings += study_module(name).draw(benchmark, cells) if cells else []
     return drawings
+
+
+def study_cells(
+    study: str, folders: Sequence[Path], benchmark: Benchmark, preset: str
+) -> list[Cell]:
+    """The cells of a study of a benchmark at a preset, from the last folder that has any."""
+    stem, cells = f"{study}-{benchmark.name}", list[Cell]()
+    for folder in folders:
+        paths = [folder / FOLDER / f"{stem}.json"]  # or one file for each row, STEM-ROW.json
+        paths += sorted((folder / FOLDER).glob(f"{stem}-*.json"))
+        found = [cell for path in paths for cell in read_cells(path)]
+        cells = [cell for cell in found if cell.get("preset") == preset] or cells
+    return cells
 
 
 def make_scope(benchmark: str, preset: str, places: Places, say: Say) -> Scope:

@@ -40,11 +40,9 @@ from pacefno.paper.studies.base import (
     grouped,
     refinement_path,
 )
-from pacefno.paper.studies.tta import PAPER
 
 MODELS = ("pace", "pace-free", "pace-cnn", "pace-analytic")
 DEFAULT_MODELS = ("pace", "pace-cnn")
-DEFAULT_RATE = 0.05  # of Adam, where the paper says none
 FRAMES_AT_ONCE = 64  # whose energy is computed together
 ONE_MINIMUM_PERIODS = 0.02  # end points closer than this are one minimum
 LEAST_SHARE = 0.02  # of the starts, that a minimum must attract to count as one
@@ -133,8 +131,7 @@ def run(
 
 def measure(model: PACE, scope: Scope, cut: Cut, sample: Pairs, points: int, starts: int) -> Cell:
     """Energies over the cut, minima with the share of starts that reach each, and paths."""
-    name = scope.benchmark.name
-    adam = AdamRefiner(rate=PAPER[name].rate if name in PAPER else DEFAULT_RATE)
+    adam = AdamRefiner(rate=scope.benchmark.adaptation.rate)
     energy = model.frame.energy()
     estimate = model.frame_of(sample.input).xi.detach()
 

@@ -1,0 +1,129 @@
+"""Seconds per epoch of training and per pass over the OOD test set, for the rows of every table.
+
+    python benchmarks/runtime.py [--problems burgers1d,...] [--rounds 5] [--results FOLDER]
+
+The rows of a problem take turns and the best of their turns counts; a training that was made beside
+other work says nothing of this. An epoch is as many updates as the preset has, an average over its
+coarse and fine epochs. A pass predicts as many samples as the OOD test set holds, on its grid, in
+the batches of the paper (one sample in 1-D, ten in 2-D). Leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from _timing import CLOCKS, Clock, Work, best_times, load, machine
+from pace import fields, training_step
+from pacefno.data.recipe import PairRecipe
+from pacefno.data.samples import Pairs
+from pacefno.inference import predict
+from pacefno.metrics import random_elements
+from pacefno.paper.bench import runtime_file
+from pacefno.paper.benchmarks import Benchmark, benchmark_named
+from pacefno.paper.presets import config_for, trained_as
+from pacefno.train.objective import build_model
+from pacefno.train.rows import listed
+from pacefno.train.schedule import grid_stride
+
+PROBLEMS = ("burgers1d", "burgers2d", "shallow_water", "navier_stokes", "navier_stokes_literal")
+PAPER_BATCH = {1: 1, 2: 10}
+PRESET, SEED = "standard", 42
+
+
+def measure(problem: str, rounds: int, clock: Clock) -> list[dict[str, Any]]:
+    """Both times of each listed row of a benchmark."""
+    benchmark = benchmark_named(problem)
+    recipe = benchmark.recipe
+    assert isinstance(recipe, PairRecipe)
+    names = listed(benchmark.rows)
+    trained = [name for name in names if trained_as(benchmark, name) == name]
+    epochs = epoch_seconds(benchmark, recipe, trained, rounds, clock)
+    passes = pass_seconds(benchmark, recipe, names, rounds, clock)
+    return [
+        {
+            "problem": problem,
+            "preset": PRESET,
+            "model": name,
+            "epochs": config_for(benchmark, name, PRESET, SEED).schedule.epochs,
+            "epoch_seconds": round(epochs[trained_as(benchmark, name)], 4),
+            "pass_seconds": round(passes[name], 4),
+            "batch": PAPER_BATCH[recipe.task.dim],
+        }
+        for name in names
+    ]
+
+
+def epoch_seconds(
+    benchmark: Benchmark, recipe: PairRecipe, names: list[str], rounds: int, clock: Clock
+) -> dict[str, float]:
+    """Updates of an epoch times the seconds of one, coarse and fine in the schedule's shares."""
+    samples = recipe.sizes_of(PRESET).count("train")
+    pairs = pairs_on(recipe, recipe.id_grid(PRESET))
+    works: dict[tuple[str, int], Work] = {}
+    for name in names:
+        config = config_for(benchmark, name, PRESET, SEED)
+        for epoch in {0, config.schedule.epochs - 1}:
+            works[name, grid_stride(config.schedule, epoch)] = training_step(config, pairs, epoch)
+    best = best_times(works, rounds, clock)
+    seconds = {}
+    for name in names:
+        schedule = config_for(benchmark, name, PRESET, SEED).schedule
+        strides = [grid_stride(schedule, epoch) for epoch in range(schedule.epochs)]
+        steps = schedule.passes * (samples // schedule.batch)
+        seconds[name] = steps * sum(best[name, stride] for stride in strides) / len(strides)
+    return seconds
+
+
+def pass_seconds(
+    benchmark: Benchmark, recipe: PairRecipe, names: list[str], rounds: int, clock: Clock
+) -> dict[str, float]:
+    """Batches of the OOD test set times the seconds of one."""
+    count = PAPER_BATCH[recipe.task.dim]
+    field = fields(recipe, recipe.ood_grid(PRESET))[:count].contiguous()
+    true = random_elements(recipe.task.group, count, 0)
+    works: dict[str, Work] = {}
+    for name in names:
+        model = build_model(config_for(benchmark, name, PRESET, SEED)).eval()
+        way = benchmark.way(benchmark.rows[name].inference)
+        works[name] = partial(predict, model, field, way, true=true)
+    with torch.no_grad():
+        best = best_times(works, rounds, clock)
+    batches = -(-recipe.sizes_of(PRESET).count("test") // count)
+    return {name: batches * seconds for name, seconds in best.items()}
+
+
+def pairs_on(recipe: PairRecipe, grid: tuple[int, ...]) -> Pairs:
+    """Moved inputs and something of the right shape to fit: the time does not depend on what."""
+    field = fields(recipe, grid)
+    shape = (1, recipe.task.output.size, *[1] * recipe.task.dim)
+    target: Tensor = field.roll(3, -1)[:, -1:].repeat(shape)
+    return Pairs(field, target.contiguous())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--problems", default=",".join(PROBLEMS), help="comma-separated")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    for problem in options.problems.split(","):
+        about = {"machine": machine(), "threads": options.threads, "busy": round(load(), 1)}
+        rows = [row | about for row in measure(problem, options.rounds, CLOCKS[options.clock])]
+        for row in rows:
+            times = f"{row['epoch_seconds']:10.2f} s an epoch{row['pass_seconds']:10.2f} s a pass"
+            print(f"{problem:23s}{row['model']:22s}{times}", flush=True)
+        runtime_file(options.results).add(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The paper, claim by claim: words follow from results, and no claim can be done without any."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pacefno.errors import UsageError
+from pacefno.paper import SEEDS
+from pacefno.paper.bench import merge_results, runtime_file
+from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.report import claims
+from pacefno.paper.report.claims import (
+    ADAPTATION,
+    FIGURES,
+    GALLERY,
+    MANIFEST,
+    PROBLEMS,
+    Evidence,
+    ablation_row,
+    core,
+    exists,
+    figure,
+    judged,
+    losses,
+    over_runs,
+    projection,
+    rollout_row,
+    sections,
+    table_row,
+    tally,
+    times,
+)
+from pacefno.paper.report.documents import stale_documents
+from pacefno.paper.report.tables import latex_of, markdown_claims, markdown_of, terminal_claims
+from pacefno.paper.report.write import write_gallery
+from pacefno.paper.studies.ablation import errors_table
+from pacefno.paper.studies.base import study_file
+
+ROOT = Path(__file__).parents[2]
+
+
+def row(model: str, seed: int, preset: str = "standard", **values: float) -> dict[str, Any]:
+    return {"problem": "burgers1d", "model": model, "seed": seed, "preset": preset} | values
+
+
+def evidence(folder: Path, benchmark: str = "burgers1d", *rows: dict[str, Any]) -> Evidence:
+    folder.mkdir(parents=True, exist_ok=True)
+    if rows:
+        merge_results(folder, benchmark, list(rows))
+    return Evidence((folder,))
+
+
+def test_without_results_nothing_that_is_measured_is_done(tmp_path: Path) -> None:
+    found = judged([evidence(tmp_path / "results").folders[0]])
+    assert set(found) == set(sections()) and len(found["figures"]) == len(FIGURES) == 16
+    for name in ("tables", "ablation", "times", "theory", "figures", "settings"):
+        assert all(finding.word != "done" for _, finding in found[name]), name
+    assert all(claim.what and finding.result for own in found.values() for claim, finding in own)
+    assert tally(found["figures"]) == "0 done, 0 partly, 16 not"
+
+
+def test_a_row_with_a_frame_is_done_with_three_seeds_below_both_errors(tmp_path: Path) -> None:
+    good = {"id_error": 0.05, "ood_error": 0.02}  # the paper's: 0.0623 and 0.0267
+    few = [row("pace-cnn", seed, **good) for seed in SEEDS[:2]]
+    assert table_row("burgers1d", "pace-cnn", evidence(tmp_path / "a", "burgers1d", *few)).word == (
+        "partly"
+    )
+    all_seeds = [row("pace-cnn", seed, **good) for seed in SEEDS]
+    done = table_row("burgers1d", "pace-cnn", evidence(tmp_path / "b", "burgers1d", *all_seeds))
+    assert done.word == "done" and done.seeds == "3" and "paper 0.0267)" in done.result
+    worse = [one | {"id_error": 0.1246} for one in all_seeds]
+    missed = table_row("burgers1d", "pace-cnn", evidence(tmp_path / "c", "burgers1d", *worse))
+    assert missed.word == "partly" and "paper 0.0623, 2 times" in missed.result
+    quick = [one | {"preset": "quick"} for one in all_seeds]
+    small = evidence(tmp_path / "d", "burgers1d", *quick)
+    assert table_row("burgers1d", "pace-cnn", small).word == "not"
+
+
+def test_a_row_without_a_frame_is_done_where_it_fails_as_in_the_paper(tmp_path: Path) -> None:
+    plain = [row("fno", seed, id_error=0.05, ood_error=1.0) for seed in SEEDS]
+    alone = evidence(tmp_path / "a", "burgers1d", *plain)
+    assert table_row("burgers1d", "fno", alone).word == "partly"
+    pace = [row("pace", seed, id_error=0.05, ood_error=0.02) for seed in SEEDS]
+    both = evidence(tmp_path / "b", "burgers1d", *plain, *pace)
+    assert table_row("burgers1d", "fno", both).word == "done"
+    lucky = [one | {"ood_error": 0.01} for one in plain]
+    assert table_row("burgers1d", "fno", evidence(tmp_path / "b", "burgers1d", *lucky)).word == (
+        "partly"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "seeds", "word"),
+    [(0.004, 3, "done"), (0.004, 1, "partly"), (0.009, 3, "partly"), (0.01, 3, "not")],
+)
+def test_trajectories_may_miss_the_papers_error_by_a_factor_of_two(
+    error: float, seeds: int, word: str, tmp_path: Path
+) -> None:
+    rows = [row("pace-1", seed, nmse=error) for seed in SEEDS[:seeds]]
+    found = rollout_row("kdv_easy", ("pace-1",), evidence(tmp_path, "kdv_easy", *rows))
+    assert (found.word, found.seeds) == (word, str(seeds))
+
+
+def test_an_ablation_says_whether_the_paper_is_confirmed(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    errors = {"paper-full": 0.02, "paper-no-full-lie": 0.9}
+    cells = [
+        {"preset": "standard", "row": name, "seed": seed, "ood_error": error, "id_error": 0.1}
+        for name, error in errors.items()
+        for seed in SEEDS
+    ]
+    study_file(folder / "studies", "ablation", "burgers1d", "preset", "row", "seed").add(cells)
+    found = ablation_row("burgers1d", "paper-no-full-lie", Evidence((folder,)))
+    assert found.word == "done" and "the paper says otherwise" in found.result
+    table = errors_table(benchmark_named("burgers1d"), cells)
+    assert "the paper's: without full Lie generator" in markdown_of(table)
+    latex = latex_of(table._replace(rows=[["a_b", "0.1 ± 0.2", "1.5e-07"]]), "parts")
+    assert r"a\_b & 0.1 $\pm$ 0.2 & $1.5\times 10^{-7}$ \\" in latex and "parts" in latex
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_settings_of_the_paper_preset_are_those_of_its_tables(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = evidence(tmp_path)
+    for judge in (core, losses):
+        found = judge(name, nothing)
+        assert found.word == "partly" and "as in the paper; never run" in found.result
+    found = claims.adaptation(name, nothing)
+    assert found.word == "partly" and found.seeds == "0"
+    monkeypatch.setitem(ADAPTATION, name, (1, 1.0, 0.0))
+    monkeypatch.setitem(claims.CORE, name, {"batch": 3})
+    assert claims.adaptation(name, nothing).word == "not" and core(name, nothing).word == "not"
+
+
+def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    mean = {"gap": 0.1, "gap_projected": 0.2, "eta": 1.0, "holds": True, "violations": 0}
+    cell = {"preset": "quick", "seed": 42, "model": "pace", "projection": mean}
+
+    def judge() -> claims.Finding:
+        return over_runs(projection, Evidence((folder,)))
+
+    for done, name in enumerate(PROBLEMS, start=1):
+        study_file(folder / "studies", "theory", name, "preset", "seed", detail="pace").add([cell])
+        assert judge().word == ("done" if done == 4 else "partly")
+    broken = cell | {"seed": 7, "projection": mean | {"holds": False}}
+    study_file(folder / "studies", "theory", "burgers1d", "preset", "seed", detail="fno").add(
+        [broken | {"model": "fno"}]
+    )
+    assert judge().word == "partly" and judge().result.startswith("FAILS")
+
+
+def test_code_is_found_by_its_name() -> None:
+    assert exists("pacefno.losses.objective") and exists("pacefno.pace.PACE.at")
+    assert not exists("pacefno.losses.objektive") and not exists("pacefno.nowhere.at.all")
+    for claim, finding in judged([ROOT / "results"])["method"]:
+        open_ = "guess" in claim.differs or "not ablated yet" in finding.result
+        assert finding.word == ("partly" if open_ else "done"), (claim.what, finding.result)
+
+
+def test_times_are_multiples_of_those_of_the_fno(tmp_path: Path) -> None:
+    assert times("burgers1d", 0, evidence(tmp_path)).word == "not"
+    timed = [
+        {"problem": "burgers1d", "preset": "standard", "model": model, "epoch_seconds": seconds}
+        | {"pass_seconds": 1.0}
+        for model, seconds in {"fno": 2.0, "gfno": 5.0, "pace-free": 9.0}.items()
+    ]
+    runtime_file(tmp_path).add(timed)
+    found = times("burgers1d", 0, Evidence((tmp_path,)))
+    assert found.word == "partly" and found.result.endswith("times fno (paper): gfno 2.5 (2.5)")
+    rest = [timed[0] | {"model": model} for model in ("fno-aug", "pace-cnn", "pace-cnn-tta")]
+    runtime_file(tmp_path).add(rest)
+    assert times("burgers1d", 1, Evidence((tmp_path,))).word == "done"
+
+
+def test_a_figure_is_done_when_it_was_drawn_from_the_tables(tmp_path: Path) -> None:
+    results = evidence(tmp_path / "results")
+    assert figure("burgers1d-canonical", results).word == "not"
+    folder = tmp_path / GALLERY
+    folder.mkdir(parents=True)
+    about = {"file": "a.webp", "preset": "standard", "caption": "A caption."}
+    (folder / MANIFEST).write_text(json.dumps({"burgers1d-canonical": about}))
+    assert figure("burgers1d-canonical", Evidence(results.folders)).word == "not"  # no file
+    (folder / "a.webp").write_bytes(b"")
+    assert figure("burgers1d-canonical", Evidence(results.folders)).word == "done"
+    assert "![A caption.](figures/paper/a.webp)" in markdown_claims("gallery", results.folders)
+    (folder / MANIFEST).write_text(json.dumps({"burgers1d-canonical": about | {"preset": "quick"}}))
+    assert figure("burgers1d-canonical", Evidence(results.folders)).word == "partly"
+
+
+def test_the_gallery_is_small_and_keeps_what_cannot_be_drawn_now(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps({"burgers1d-canonical": {"file": "old.webp"}}))
+    nowhere = tmp_path / "nowhere"
+    made = write_gallery([ROOT / "results"], tmp_path, runs=nowhere, data=nowhere)
+    assert {"shallow_water-tta", "burgers2d-landscape-x-y"} <= set(made)
+    known = json.loads((tmp_path / MANIFEST).read_text())
+    assert known["burgers1d-canonical"] == {"file": "old.webp"}
+    sizes = [(tmp_path / known[name]["file"]).stat().st_size for name in made]
+    assert 0 < max(sizes) < 250_000
+
+
+def test_the_committed_gallery_is_below_three_megabytes() -> None:
+    assert sum(path.stat().st_size for path in (ROOT / GALLERY).iterdir()) < 3_000_000
+
+
+def test_the_page_and_the_terminal_have_every_section(tmp_path: Path) -> None:
+    page = (ROOT / "docs/paper.md").read_text()
+    shown = [grid.title for grid in terminal_claims([ROOT / "results"])]
+    for name in sections():
+        assert f"<!-- table:paper-{name} -->" in page
+        assert any(str(title).startswith(f"The paper's {name}: ") for title in shown)
+    with pytest.raises(UsageError, match="unknown section of the paper's claims 'tabels'"):
+        markdown_claims("tabels", [ROOT / "results"])
+
+
+def test_the_page_is_not_older_than_the_results() -> None:
+    assert stale_documents([ROOT / "docs/paper.md"], [ROOT / "results"]) == {}, "run: make tables"
