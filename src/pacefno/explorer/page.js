@@ -356,7 +356,7 @@ function setMirror(on) { state.mirrored = on; $("mirror").setAttribute("aria-pre
 function buildModels() {
   const place = $("models"), { models } = state.about;
   place.replaceChildren();
-  place.style.setProperty("--count", Math.min(3, models.length));
+  place.style.setProperty("--count", Math.min(3, Math.max(2, models.length)));
   $("key").replaceChildren();
   $("scores").replaceChildren();
   models.forEach((model, i) => {
