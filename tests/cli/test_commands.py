@@ -33,7 +33,16 @@ from training_examples import SMOOTH, settings, wave_source
 
 RUNNER = CliRunner()
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-COMMANDS = ["data generate", "data show", "train", "evaluate", "predict", "bench", "report"]
+COMMANDS = [
+    "data generate",
+    "data show",
+    "train",
+    "evaluate",
+    "predict",
+    "explore",
+    "bench",
+    "report",
+]
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 

@@ -107,6 +107,13 @@ def test_the_mirror_is_the_one_of_the_point_group(dim: int, group: str, element:
     assert torch.equal(found, expected)
 
 
+def test_a_boost_carries_the_density_into_the_momentum() -> None:
+    carried = bundle._carried(make_problem().task)
+    said = [(c["coordinate"], c["from"], c["to"], c["factor"]) for c in carried]
+    assert said == [(2, 0, 1, 1.0), (3, 0, 2, 1.0)]
+    assert bundle._carried(make_problem(1).task) == []
+
+
 def test_there_is_no_mirror_where_none_is_known() -> None:
     assert bundle._mirror(make_problem()) is None
 

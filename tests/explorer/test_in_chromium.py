@@ -18,6 +18,7 @@ from pacefno.explorer.runtime import find_runtime
 from pacefno.explorer.serve import PageServer
 from pacefno.fields import Field
 from pacefno.groups import PointGroup
+from pacefno.metrics import relative_l2
 
 MODELS = Path(__file__).parents[2] / "docs" / "models"
 PROBLEMS = ("burgers1d", "shallow_water", "navier_stokes")
@@ -81,7 +82,7 @@ def settle(page: Page) -> dict:
 
 @torch.no_grad()
 def computed(problem: Problem, shown: dict) -> tuple[dict[str, float], list[float]]:
-    """The error of each model and the frame that PACE finds, for the motion that the page says."""
+    """Errors in the canonical frame and the frame that PACE finds, for the motion on the page."""
     task, number = problem.task, int(shown["sample"])
     xi = torch.tensor([json.loads(shown["xi"])], dtype=torch.float64)
     fields = []
@@ -90,17 +91,16 @@ def computed(problem: Problem, shown: dict) -> tuple[dict[str, float], list[floa
         if shown["mirrored"] == "true":
             assert problem.mirror is not None
             mirror = PointGroup(problem.mirror)
-            found = (i for i, m in enumerate(mirror.matrices) if torch.tensor(m).det() < 0)
+            found = (i for i, m in enumerate(mirror.matrices) if torch.tensor(m).double().det() < 0)
             plain = [i for i in found if mirror.moves(i)[0] == list(range(mirror.dim))]
             field = mirror.act(field, torch.full((1, 1), float(plain[0]), dtype=torch.float64))
         fields.append((field.values, task.group.act(field, xi).values))
-    (_, moved), (unmoved, truth) = fields
+    (_, moved), (unmoved, _) = fields
     errors, frame = {}, [0.0]
-    axes = tuple(range(2 if task.per_channel else 1, truth.ndim))
     for one in problem.models:
         made = one.model.predict(moved)
-        size = (made.values - truth).square().sum(dim=axes) / unmoved.square().sum(dim=axes)
-        errors[one.id] = float(size.sqrt().mean())
+        back = task.group.inverse(Field(made.values, task.output), xi).values
+        errors[one.id] = float(relative_l2(back, unmoved, per_channel=task.per_channel))
         if one.model.group.size:
             frame = made.frame.xi[0].tolist()
     return errors, frame

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pacefno.errors import UsageError
 from pacefno.explorer.runtime import VERSION, Runtime
 from pacefno.exporting import Mover, export
-from pacefno.fields import AXES, FieldType
+from pacefno.fields import AXES, Field, FieldType
 from pacefno.grid import check_field
 from pacefno.groups import PointGroup
 from pacefno.pace import PACE
@@ -136,6 +136,7 @@ def _described(problem: Problem, blobs: dict[str, bytes]) -> Document:
         "horizon_text": f"{task.horizon:g} time unit{'s' * (task.horizon != 1)}",
         "note": "No model has seen these samples in training.",
         "coordinates": _coordinates(problem),
+        "carried": _carried(task),
         "mirror": _mirror(problem),
         "models": models,
         "blobs": {
@@ -189,6 +190,8 @@ def check_problem(problem: Problem) -> None:
                     f"{values.shape[1]} channels of {ours.document()}: explore models of one task "
                     "together"
                 )
+        with torch.no_grad():
+            one.model(problem.input[:1])  # says what is wrong where the grid is too coarse for it
 
 
 def _channels(type: FieldType, values: Tensor) -> list[Document]:
@@ -225,6 +228,28 @@ def _coordinates(problem: Problem) -> list[Document]:
                 "reach": math.pi if kind == "angle" else far,
             }
         )
+    return found
+
+
+def _carried(task: Task) -> list[Document]:
+    """Which channels a boost adds to others, as it adds density times velocity to a momentum.
+
+    Read off constant fields, which no shift changes: a boost by ``v`` adds ``factor v`` times
+    channel ``from`` to channel ``to``.
+    """
+    group, size = task.group, task.output.size
+    unit = torch.eye(size, dtype=torch.float64).reshape(size, size, *[1] * task.dim)
+    fields = torch.cat([torch.zeros_like(unit[:1]), unit]).repeat(1, 1, *[2] * task.dim)
+    found = []
+    for column in range(group.spatial, group.size):
+        xi = group.identity(len(fields))
+        xi[:, column] = 1
+        moved = group.act(Field(fields, task.output), xi).values.flatten(2)[..., 0]
+        change = moved[1:] - moved[:1] - torch.eye(size, dtype=torch.float64)  # (from, to)
+        for source, target in (change.abs() > 1e-9).nonzero().tolist():
+            factor = float(change[source, target])
+            entry = {"coordinate": column, "from": source, "to": target, "factor": factor}
+            found.append(entry)
     return found
 
 

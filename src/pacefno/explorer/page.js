@@ -163,7 +163,7 @@ function drawCurve() {
     const from = i && path[i - 1].inside ? x(path[i - 1].at) : x(path[i].at), to = i + 1 < path.length ? x(path[i + 1].at) : x(path[i].at);
     context.fillRect(from, top, Math.max(1, to - from), height - top - bottom);
   }
-  if (path.length < 2) context.fillRect(x(0), top, x(1) - x(0), height - top - bottom);
+  if (path.length < 2 && (!path.length || path[0].inside)) context.fillRect(x(0), top, x(1) - x(0), height - top - bottom);
   context.font = "12px system-ui, sans-serif";
   context.lineWidth = 1;
   for (let decade = floor; decade <= roof; decade++) {
@@ -231,8 +231,9 @@ function tell(result) {
     Object.assign($("frame").dataset, { xi: JSON.stringify(result.frame.xi), confidence: result.frame.confidence });
     $("frame").textContent = result.frame.confidence > 0 ? `found: ${describe(result.frame.xi)}` : "this field does not tell where it is";
   }
+  const text = `${describe(result.xi)}: error ${about.models.map((m, i) => `${m.title} ${percent(result.errors[i])}`).join(", ")}`;
   clearTimeout(tell.timer);
-  tell.timer = setTimeout(() => { $("live").textContent = `${describe(result.xi)}: error ${about.models.map((m, i) => `${m.title} ${percent(result.errors[i])}`).join(", ")}`; }, 700);
+  tell.timer = setTimeout(() => { $("live").textContent = text; }, 700); // read aloud once it rests
 }
 
 // --- asking the worker: the newest wish only, the rest is dropped ------------------------------------------
@@ -283,7 +284,7 @@ function choices(id, names, chosen, choose) {
     button.setAttribute("aria-pressed", i === chosen);
     place.append(button);
   });
-  place.hidden = names.length < 2;
+  place.hidden = names.length < (id === "problems" ? 1 : 2);
 }
 const press = (id, chosen) => $(id).querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-pressed", i === chosen));
 
@@ -355,7 +356,7 @@ function setMirror(on) { state.mirrored = on; $("mirror").setAttribute("aria-pre
 function buildModels() {
   const place = $("models"), { models } = state.about;
   place.replaceChildren();
-  place.style.setProperty("--count", Math.min(3, models.length));
+  place.style.setProperty("--count", Math.min(3, Math.max(2, models.length)));
   $("key").replaceChildren();
   $("scores").replaceChildren();
   models.forEach((model, i) => {

@@ -60,7 +60,7 @@ async function frame({ id, opened, sample, xi, mirrored }) {
   for (const model of about.models) {
     const made = await run(model.id, { field: moved }), values = made.prediction.data;
     result.predictions.push(values);
-    result.errors.push(relativeError(values, truth.data, wanted, about, points));
+    result.errors.push(relativeError(values, truth.data, wanted, about, points, xi));
     if (model.framed && !result.canonical) {
       result.canonical = made.canonical.data;
       result.frame = { xi: Array.from(made.coordinates.data, Number), confidence: Number(made.confidence.data[0]) };
@@ -71,17 +71,22 @@ async function frame({ id, opened, sample, xi, mirrored }) {
   postMessage(result, [...new Set(arrays.map((array) => array.buffer))]);
 }
 
-// |prediction - truth| / |truth before it was moved|: pooled, or the mean over channels of each one's.
-function relativeError(prediction, truth, unmoved, about, points) {
+// |prediction - truth| / |truth before it was moved|: pooled, or the mean over channels of each one's. The difference is
+// taken as it is without the boost, which would otherwise carry an error of the density into the momentum.
+function relativeError(prediction, truth, unmoved, about, points, xi) {
+  const difference = Float64Array.from(prediction, (v, i) => v - truth[i]), apart = difference.slice();
+  for (const { coordinate, to, from, factor } of about.carried) {
+    for (let i = 0; i < points; i++) difference[to * points + i] -= factor * xi[coordinate] * apart[from * points + i];
+  }
   const count = about.per_channel ? about.output_size : 1, size = (about.output_size * points) / count;
   let total = 0;
   for (let c = 0; c < count; c++) {
-    let difference = 0, norm = 0;
+    let squares = 0, norm = 0;
     for (let i = c * size; i < (c + 1) * size; i++) {
-      difference += (prediction[i] - truth[i]) ** 2;
+      squares += difference[i] ** 2;
       norm += unmoved[i] ** 2;
     }
-    total += Math.sqrt(difference / norm);
+    total += Math.sqrt(squares / norm);
   }
   return total / count;
 }
