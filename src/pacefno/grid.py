@@ -259,6 +259,10 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
 
     It commutes with every shift of content that both grids resolve. A Nyquist mode on either side
     is dropped.
+
+    >>> wave = torch.cos(2 * math.pi * torch.arange(8.0) / 8)[None, None]
+    >>> resample(wave, [4]).round(decimals=4).abs()
+    tensor([[[1., 0., 1., 0.]]])
     """
     shape = tuple(shape)
     dim = len(shape)
@@ -354,7 +358,7 @@ def as_products() -> bool:
 
 
 def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the wavenumbers ``0 .. top`` at the points of an axis, ``(n, top + 1)``.
+    """Cosines and sines of the wavenumbers 0 to ``top`` at the points of an axis, ``(n, top + 1)``.
 
     The integer product of point and wavenumber is reduced first, so that it costs no digits.
     """
@@ -364,7 +368,7 @@ def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def wave_counts(n: int, top: int, like: Tensor) -> Tensor:
-    """How often the wavenumbers ``0 .. top`` of a real line count, ``(top + 1,)``: 1 or 2."""
+    """How often the wavenumbers 0 to ``top`` of a real line count, ``(top + 1,)``: 1 or 2."""
     k = torch.arange(top + 1, device=like.device)
     return torch.where((k == 0) | (2 * k == n), 1.0, 2.0).to(like.dtype)
 
