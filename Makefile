@@ -54,14 +54,14 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
 	done
 
-own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that is not ours (about 15 minutes)
+own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five formats, made by another solver (15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
 
 models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/models/train.py
 
 explorer: $(STAMP)  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)
-	$(BIN)/pacefno explore docs/models/*/*/ --output build/explorer.html
+	$(BIN)/pacefno explore $(foreach p,navier_stokes burgers1d burgers2d shallow_water,docs/models/$(p)/*/) --output build/explorer.html
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report

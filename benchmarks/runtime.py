@@ -90,7 +90,8 @@ def pass_seconds(
     works: dict[str, Work] = {}
     for name in names:
         model = build_model(config_for(benchmark, name, PRESET, SEED)).eval()
-        works[name] = partial(predict, model, field, benchmark.rows[name].inference, true=true)
+        way = benchmark.way(benchmark.rows[name].inference)
+        works[name] = partial(predict, model, field, way, true=true)
     with torch.no_grad():
         best = best_times(works, rounds, clock)
     batches = -(-recipe.sizes_of(PRESET).count("test") // count)

@@ -78,6 +78,9 @@ then puts it here.
 
 
 def embed_explorer(app: Sphinx, page: str, source: list[str]) -> None:
+    if "<!-- explorer -->" not in source[0]:
+        return
+    app.env.note_dependency(str(EXPLORER))  # read the page again when it has been made
     text = FRAME.format(path="_static/explorer.html") if EXPLORER.exists() else MISSING
     source[0] = source[0].replace("<!-- explorer -->", text)
 

@@ -45,7 +45,7 @@ SIZES = {1: Sizes(train=1500, validation=40, test=40), 2: Sizes(train=600, valid
 NETWORK = {"layers": 3, "head": 48}
 SCHEDULE = ("epochs", "coarse", "coarse_stride")
 PROBLEMS: dict[str, dict[str, Any]] = {  # the longest first, for two processes
-    "shallow_water": {"width": 12, "modes": 8, "epochs": 24},
+    "shallow_water": {"width": 12, "modes": 8, "epochs": 60, "coarse": 0.7},
     "navier_stokes": {"width": 12, "modes": 8, "epochs": 24, "coarse": 0.8},
     "burgers2d": {"width": 12, "modes": 8, "epochs": 24},
     "burgers1d": {"width": 20, "modes": 20, "epochs": 40, "coarse_stride": 2},

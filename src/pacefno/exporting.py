@@ -103,10 +103,10 @@ class Mover(nn.Module):
     def __init__(self, group: Group, type: FieldType, back: bool = False) -> None:
         super().__init__()
         group.check_action(type)
-        self.group, self.type, self.back = group, type, back
+        self.group, self.field_type, self.back = group, type, back
 
     def forward(self, field: Tensor, coordinates: Tensor) -> tuple[Tensor]:
-        typed = Field(field, self.type)
+        typed = Field(field, self.field_type)
         return ((self.group.inverse if self.back else self.group.act)(typed, coordinates).values,)
 
 
@@ -144,7 +144,7 @@ def export(
     """
     path = Path(path)
     _check_request(model, path, example)
-    wrapped = (model if isinstance(model, Mover) else Predictor(model, details)).eval()
+    wrapped = model if isinstance(model, Mover) else Predictor(model, details).eval()
     inputs = _inputs_of(model, example, box)
     make = _made_onnx if path.suffix == ".onnx" else _made_pt2
     with _quiet():
@@ -218,11 +218,12 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+Wrapped = Predictor | Mover
 Pack = Callable[[dict[str, Any]], bytes]  # the file that says this of itself
 
 
 def _trace(
-    wrapped: nn.Module, inputs: dict[str, Tensor], any_grid: bool
+    wrapped: Wrapped, inputs: dict[str, Tensor], any_grid: bool
 ) -> torch.export.ExportedProgram:
     """The graph of a model, for any batch."""
     some = torch.export.Dim.DYNAMIC
@@ -246,7 +247,7 @@ def _trace(
 
 
 def _made_pt2(
-    wrapped: nn.Module, inputs: dict[str, Tensor]
+    wrapped: Wrapped, inputs: dict[str, Tensor]
 ) -> tuple[Pack, torch.export.ExportedProgram]:
     program = _trace(wrapped, inputs, any_grid=True)
 
@@ -259,14 +260,25 @@ def _made_pt2(
 
 
 def _made_onnx(
-    wrapped: nn.Module, inputs: dict[str, Tensor]
+    wrapped: Wrapped, inputs: dict[str, Tensor]
 ) -> tuple[Pack, torch.export.ExportedProgram]:
     with transforms_as_products():
+        wrapped(**inputs)  # its tables are kept and enter the graph as constants
         program = _trace(wrapped, inputs, any_grid=False)
-    names = {"input_names": list(inputs), "output_names": list(wrapped.outputs)}
-    made = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+    made = torch.onnx.export(
+        program,
+        dynamo=True,
+        verbose=False,
+        input_names=list(inputs),
+        output_names=list(wrapped.outputs),
+    )
     assert made is not None
-    made.optimize()
+    unknown = sorted({n.op_type for n in made.model_proto.graph.node} & {"DFT", "STFT", "Loop"})
+    if unknown:
+        raise UsageError(
+            "this model cannot be exported as .onnx: a part of it needs the operator "
+            f"{unknown[0]}, which runtimes compute wrongly or not at all: export it as .pt2"
+        )
 
     def pack(document: dict[str, Any]) -> bytes:
         model = made.model_proto
@@ -285,7 +297,7 @@ def _made_onnx(
 
 def _document(
     model: nn.Module,
-    wrapped: nn.Module,
+    wrapped: Wrapped,
     inputs: dict[str, Tensor],
     program: torch.export.ExportedProgram,
 ) -> dict[str, Any]:
@@ -308,7 +320,7 @@ def _document(
         "expects": list(EXPECTS),
     }
     if isinstance(model, Mover):
-        document |= {"input": model.type.document(), "output": model.type.document()}
+        document |= {"input": model.field_type.document()}
         document |= _described_group(model.group)
     if isinstance(model, PACE):
         document |= {"input": model.input.document(), "output": model.output.document()}
@@ -417,6 +429,7 @@ def _read_onnx(path: Path, content: bytes) -> tuple[dict[str, Any], Run]:
     runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
     try:
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         found = session.get_modelmeta().custom_metadata_map.get(DOCUMENT)
@@ -484,7 +497,7 @@ _RESAVE = "save it again with torch.export.save from weights that are dense tens
 # --- agreement ------------------------------------------------------------------------------------
 
 
-def _compare(wrapped: nn.Module, program: Program, inputs: dict[str, Tensor]) -> tuple[float, int]:
+def _compare(wrapped: Wrapped, program: Program, inputs: dict[str, Tensor]) -> tuple[float, int]:
     """The largest relative difference between program and model, and on how many fields.
 
     On the example, whole and one sample alone; on random fields like it; where the program takes
@@ -513,7 +526,7 @@ def _compare(wrapped: nn.Module, program: Program, inputs: dict[str, Tensor]) ->
     return worst, sum(trial["field"].shape[0] for trial in trials)
 
 
-def _difference(name: str, found: Tensor, wanted: Tensor, wrapped: nn.Module) -> float:
+def _difference(name: str, found: Tensor, wanted: Tensor, wrapped: Wrapped) -> float:
     """Relative to each sample's norm; of coordinates and qualities the largest difference."""
     found, wanted = found.double(), wanted.double().cpu()
     if name == "coordinates":

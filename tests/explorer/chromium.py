@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -36,18 +37,23 @@ class Page:
         self.folder = tempfile.TemporaryDirectory()
         to_it, self.write_end = os.pipe()
         self.read_end, from_it = os.pipe()
-        # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
-        shell = f'exec "$0" "$@" 3<&{to_it} 4>&{from_it}'
-        command = ["sh", "-c", shell, program, *FLAGS, f"--user-data-dir={self.folder.name}"]
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (to_it, from_it)]
+
+        def connect() -> None:  # it reads commands from descriptor 3 and answers on descriptor 4
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
+        flags = [*FLAGS, f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}"]
         self.process = subprocess.Popen(
-            [*command, f"--window-size={width},{height}", "about:blank"],
-            pass_fds=(to_it, from_it),
+            [program, *flags, "about:blank"],
+            preexec_fn=connect,
+            pass_fds=(3, 4),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | {"HOME": self.folder.name},
         )
-        os.close(to_it)
-        os.close(from_it)
+        for end in (to_it, from_it, *ends):
+            os.close(end)
         self.session: str | None = None
         targets = self.call("Target.getTargets")["targetInfos"]
         tab = next(t["targetId"] for t in targets if t["type"] == "page")

@@ -119,7 +119,9 @@ def test_there_is_no_mirror_where_none_is_known() -> None:
         (lambda p: replace(p, input=p.input[:, :2]), "the samples have 2 channels"),
         (lambda p: replace(p, models=make_problem(1).models), "explore models of one task"),
         (
-            lambda p: replace(p, input=p.input.repeat(1, 1, 30, 30), target=p.target.repeat(1, 1, 30, 30)),
+            lambda p: replace(
+                p, input=p.input.repeat(1, 1, 30, 30), target=p.target.repeat(1, 1, 30, 30)
+            ),
             "too large to follow a drag",
         ),
         (lambda p: replace(p, input=p.input * float("nan")), "NaN"),

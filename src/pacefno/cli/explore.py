@@ -16,7 +16,7 @@ from pacefno.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pacefno.explorer import Problem
+    from pacefno.explorer import Model, Problem
     from pacefno.train.evaluate import Trained
 
 SAMPLES_FILE = "samples.safetensors"
@@ -104,16 +104,17 @@ def gather(runs: list[Path], data: Path | None, samples: int, mirror: str | None
     groups: dict[str, list[tuple[Path, Trained]]] = {}
     for run in runs:
         trained = load_run(run)
-        task = trained.config.task.document()
-        key = json.dumps({name: task[name] for name in ("name", "input", "output", "group")})
+        said = trained.config.task.document()
+        key = json.dumps({name: said[name] for name in ("name", "input", "output", "group")})
         groups.setdefault(key, []).append((run, trained))
-    problems = []
+    problems: list[Problem] = []
     for number, members in enumerate(groups.values()):
+        members.sort(key=_place)
         run, first = members[0]
         task, labels = first.config.task, first.config.labels
         title, reach, symmetry = _known(labels, task.name)
         given_names = [one.config.labels.get("model", "model") for _, one in members]
-        models = []
+        models: list[Model] = []
         for (path, one), name in zip(members, given_names, strict=True):
             alone = given_names.count(name) == 1
             called = one.config.labels.get("title") or _title(name)
@@ -127,6 +128,15 @@ def gather(runs: list[Path], data: Path | None, samples: int, mirror: str | None
             )
         )  # fmt: skip
     return problems
+
+
+def _place(member: tuple[Path, Trained]) -> tuple[bool, int]:
+    """Plain models first, in the order of the tables."""
+    from pacefno.train.rows import FIELD_ROWS
+
+    name, known = member[1].config.labels.get("model", ""), list(FIELD_ROWS)
+    place = known.index(name) if name in known else len(known)
+    return member[1].model.group.size > 0, place
 
 
 def _title(name: str) -> str:

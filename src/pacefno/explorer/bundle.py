@@ -108,7 +108,7 @@ def _described(problem: Problem, blobs: dict[str, bytes]) -> Document:
         blobs[name := f"blob-{len(blobs)}"] = data
         return name
 
-    models = []
+    models: list[Document] = []
     others = (hue for hue in itertools.count() if hue != HUE_OF_PACE)
     programs = {"move-input": _program(Mover(task.group, task.input).eval(), problem.input)}
     same = not task.group.moves_in_time and task.input == task.output.at(task.input.times)

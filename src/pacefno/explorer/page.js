@@ -2,6 +2,7 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const AXES = ["x", "y", "z"], ARROWS = { x: "→", y: "↑", z: "↗" };
+const MARGIN = 10; // pixels above and below a line plot
 const DASHES = [[], [7, 4], [], [2, 3]];
 const state = { problem: null, about: null, sample: 0, channel: 0, xi: [], mirrored: false, path: [], length: 0, shown: null, range: null };
 let bundle = null, worker = null, opened = 0, sent = 0, waiting = false, wanted = false, playing = 0;
@@ -62,7 +63,7 @@ function drawImage(canvas, values, map, centre, radius) {
 
 function drawLines(canvas, lines, centre, radius) {
   const context = fitted(canvas), width = canvas.clientWidth, height = canvas.clientHeight;
-  const y = (v) => height / 2 - ((v - centre) / radius) * (height / 2 - 10);
+  const y = (v) => height / 2 - ((v - centre) / radius) * (height / 2 - MARGIN);
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = css("--faint");
   context.strokeStyle = css("--strong");
@@ -114,9 +115,10 @@ function draw() {
   const here = middle(input), map = signed ? maps.signed : maps.plain, canonical = given(shown.canonical);
   const line = about.grid.length === 1, ink = css("--ink"), grey = css("--truth");
   if (line) {
-    drawLines($("input"), [{ values: input, colour: ink }], here, radius);
-    if (canonical) drawLines($("canonical"), [{ values: canonical, colour: css("--m2") }], middle(canonical), radius);
-    drawLines($("truth"), [{ values: truth, colour: ink }], here, radius);
+    const { centre } = state.range[channel], tall = height();
+    drawLines($("input"), [{ values: input, colour: ink }], centre, tall);
+    if (canonical) drawLines($("canonical"), [{ values: canonical, colour: css("--m2") }], centre, tall);
+    drawLines($("truth"), [{ values: truth, colour: ink }], centre, tall);
   } else {
     drawImage($("input"), input, map, here, radius);
     if (canonical) drawImage($("canonical"), canonical, map, middle(canonical), radius);
@@ -131,7 +133,7 @@ function draw() {
   about.models.forEach((model, i) => {
     const values = made(shown.predictions[i]), difference = values.map((v, k) => v - truth[k]), colour = css(hue(i));
     if (line) {
-      drawLines($(`prediction-${i}`), [{ values: truth, colour: grey, dash: [4, 4] }, { values, colour }], here, radius);
+      drawLines($(`prediction-${i}`), [{ values: truth, colour: grey, dash: [4, 4] }, { values, colour }], state.range[channel].centre, height());
       drawLines($(`difference-${i}`), [{ values: difference, colour }], 0, radius / 2);
     } else {
       drawImage($(`prediction-${i}`), values, map, here, radius);
@@ -141,6 +143,9 @@ function draw() {
   drawCurve();
 }
 
+// Of a line plot, half of it: room for every boost, which lifts the line.
+const boost = () => state.about.coordinates.findIndex((c) => c.kind === "velocity");
+const height = () => state.range[state.channel].radius + (state.about.coordinates[boost()]?.reach ?? 0);
 const hue = (i) => `--m${state.about.models[i].hue % 6}`;
 
 // --- the curve -----------------------------------------------------------------------------------------
@@ -307,7 +312,7 @@ async function openProblem(index) {
   document.body.classList.toggle("line", line);
   for (const id of ["input", "canonical", "truth"]) $(id).className = line ? "wide" : "square";
   $("mirror").hidden = !about.mirror;
-  $("input-sub").textContent = line ? "left and right; arrow keys work too" : "in any direction; arrow keys work too";
+  $("input-sub").textContent = line ? (boost() < 0 ? "left and right; arrow keys work too" : "sideways to shift it, up and down to boost it") : "in any direction; arrow keys work too";
   $("truth-sub").textContent = `the solution ${about.horizon_text} later, moved along`;
   $("per-channel").textContent = about.per_channel ? ", averaged over the channels" : "";
   const paces = about.models.some((m) => m.framed);
@@ -415,6 +420,12 @@ function shiftBy(distances) {
   ask();
 }
 
+function boostBy(i, change) {
+  const { reach } = state.about.coordinates[i];
+  state.xi[i] = Math.max(-reach, Math.min(reach, state.xi[i] + change));
+  showSliders();
+}
+
 function watchInput() {
   const canvas = $("input");
   let last = null;
@@ -426,8 +437,13 @@ function watchInput() {
   });
   canvas.addEventListener("pointermove", (event) => {
     if (!last || !canvas.hasPointerCapture(event.pointerId)) return;
-    const line = state.about.grid.length === 1;
-    shiftBy([(event.clientX - last[0]) / canvas.clientWidth, line ? 0 : (last[1] - event.clientY) / canvas.clientHeight]);
+    const up = last[1] - event.clientY, i = boost();
+    if (state.about.grid.length > 1) {
+      shiftBy([(event.clientX - last[0]) / canvas.clientWidth, up / canvas.clientHeight]);
+    } else {
+      if (i >= 0) boostBy(i, (up * height()) / (canvas.clientHeight / 2 - MARGIN));
+      shiftBy([(event.clientX - last[0]) / canvas.clientWidth]);
+    }
     last = [event.clientX, event.clientY];
   });
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { last = null; });
@@ -437,6 +453,7 @@ function watchInput() {
     if (!way || !state.about) return;
     event.preventDefault();
     stop();
+    if (way[1] && state.about.grid.length === 1 && boost() >= 0) boostBy(boost(), (way[1] * state.about.coordinates[boost()].reach) / (event.shiftKey ? 5 : 50));
     shiftBy(way.map((w, axis) => w * (event.shiftKey ? 1 / 8 : 1 / (state.about.grid[axis] ?? 1))));
   });
 }

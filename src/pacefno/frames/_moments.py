@@ -6,13 +6,13 @@ Each is equivariant by construction: if the field moves, the value moves with it
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pacefno.grid import (
+    Kept,
     as_products,
     compute_dtype,
     exact_mean,
@@ -51,21 +51,11 @@ def _first_mode(field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return (line * cos).mean(-1), -(line * sin).mean(-1)
 
 
-def circle(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of ``2 pi i / n`` in float64; in a graph ``n`` may be a symbol."""
-    return (_circle if torch.compiler.is_compiling() else _kept_circle)(n, device)
-
-
-def _circle(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+@Kept
+def circle(n: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Cosine and sine of ``2 pi i / n`` in float64."""
     angle = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=device) / n
     return angle.cos(), angle.sin()
-
-
-@lru_cache(maxsize=64)
-def _kept_circle(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    # Made inside inference_mode it could never be used for training afterwards, and it stays.
-    with torch.inference_mode(False), torch.no_grad():
-        return _circle(n, device)
 
 
 def phase_position(field: Tensor) -> Tensor:

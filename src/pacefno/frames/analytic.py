@@ -24,7 +24,7 @@ from pacefno.frames._moments import (
     share_outside_disc,
 )
 from pacefno.frames.base import Energy, Estimate, Frame, clip_quality
-from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, wave_counts, waves
+from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
 from pacefno.groups import Group
 from pacefno.registry import register
 
@@ -192,8 +192,10 @@ class StrongestWaveSlice(CanonicalSlice):
     def _waves(self, values: Tensor, weights: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         others = [a for a in range(2, values.ndim) if a != axis + 2]
         lines = exact_mean(values, others) if others else values.double()
-        most = max(1, min(self.waves, (lines.shape[-1] - 1) // 2))
-        cos, sin = (part[:, 1:] / lines.shape[-1] for part in waves(lines.shape[-1], most, lines))
+        most = -smaller(-1, -smaller(self.waves, (lines.shape[-1] - 1) // 2))  # at least 1
+        cos, sin = (
+            part[:, 1:] / lines.shape[-1] for part in waves(lines.shape[-1], most, lines)[:2]
+        )
         modes = Modes(lines @ cos, -(lines @ sin))  # (B, C, K)
         share = 2 * modes.power
         number = torch.arange(1, most + 1, dtype=share.dtype, device=share.device)
@@ -244,8 +246,8 @@ def sum_of_waves(lines: Tensor, place: Tensor, top: int) -> Tensor:
     of what is beside them: ``(B, ..., p)``. Waves of both signs add up to a real number.
     """
     n = lines.shape[1]
-    cos, sin = waves(n, top, lines)  # (n, k)
-    weight = wave_counts(n, top, lines) / n
+    cos, sin, counts = waves(n, top, lines)  # (n, k)
+    weight = counts / n
     turns = place[..., None] * torch.arange(top + 1, dtype=place.dtype, device=place.device)
     beside = turns + BESIDE * torch.arange(top + 1, dtype=place.dtype, device=place.device)
     a = (2 * math.pi * turns).cos() + 0.5 * (2 * math.pi * beside).cos()
@@ -272,7 +274,7 @@ def highest_crest(
     grids: list[Tensor] = []
     for axis in range(dim):
         n = values.shape[axis + 1]
-        top = min(longest, (n - 1) // 2)
+        top = smaller(longest, (n - 1) // 2)
         if axis in axes:
             j = axes.index(axis)
             place = position[:, j, None] + index / number[:, j, None]  # (B, waves)

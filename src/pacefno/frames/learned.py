@@ -105,7 +105,7 @@ def harmonics(features: Tensor) -> Tensor:
     """
     batch, maps = features.shape[:2]
     modes = first_modes(features.flatten(0, 1))  # (B K, dim)
-    return torch.stack([modes.real, -modes.imag], dim=-1).unflatten(0, (batch, maps))
+    return torch.stack([modes.real, -modes.imag], dim=-1).reshape(batch, maps, -1, 2)
 
 
 def retract(vectors: Tensor, group: Group) -> Tensor:

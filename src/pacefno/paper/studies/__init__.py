@@ -102,13 +102,6 @@ STUDIES: dict[str, Study] = {
             "data_seed": Option("Seed of the dataset.", 42),
         },
     ),
-    "runtime": Study(
-        "What does an epoch take, and one pass over the OOD samples? Leave the machine alone.",
-        "burgers1d",
-        ALWAYS
-        | {"models": MODELS, "turns": Option("Turns of each row; the best counts.", 5, least=1)},
-        figure=False,
-    ),
     "lielac": Study(
         "Does a frame of least energy (LieLAC) do as well? Its rows join the benchmark's table.",
         "burgers1d --seeds 42",

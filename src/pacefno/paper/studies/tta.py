@@ -125,12 +125,15 @@ def gain(benchmark: Benchmark, model: str, cells: list[Cell]) -> str:
     tried = [value for s, own in by_setting.items() if s[0] == "adam"
              if (value := style.statistic(own, key))]  # fmt: skip
     low, high = (end(value.mean for value in tried) for end in (min, max))
-    change = 100 * (after.mean / before.mean - 1)
+    change, seeds = 100 * (after.mean / before.mean - 1), len({cell["seed"] for cell in cells})
     verb = "raises" if change > 0 else "lowers"
+    moved = f"by {abs(change):.2g} %, from {before} to {after}"
+    did = f"{verb} the OOD error in the canonical frame {moved}"
+    if abs(change) < 0.01:
+        did = f"leaves the OOD error in the canonical frame at {before}"
     return (
-        f"{model}, {len({cell['seed'] for cell in cells})} seeds: {way} {verb} the OOD error in "
-        f"the canonical frame by {abs(change):.2g} %, from {before} to {after}; over all steps and "
-        f"rates of Adam it lies between {low:.4g} and {high:.4g}."
+        f"{model}, {seeds} seed{'s' * (seeds > 1)}: {way} {did}; over all steps and rates of Adam "
+        f"it lies between {low:.4g} and {high:.4g}."
     )
 
 
