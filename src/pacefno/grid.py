@@ -402,7 +402,7 @@ def smaller(a: int, b: int) -> int:
 
 
 def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, ...]:
-    """Cosines and sines of the wavenumbers ``0 .. top`` at the points of an axis, ``(n, top + 1)``,
+    """Cosines and sines of the wavenumbers 0 to ``top`` at the points of an axis, ``(n, top + 1)``,
     and how often each counts in a real line: once or twice.
     """
     return _waves(n, top, like.dtype, like.device)
