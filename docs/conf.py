@@ -50,6 +50,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "matplotlib_animations": (True, "jshtml"),
     "show_signature": False,
+    "capture_repr": (),  # what is printed, not what a line happens to return
     "write_computation_times": False,
 }
 
@@ -78,9 +79,6 @@ then puts it here.
 
 
 def embed_explorer(app: Sphinx, page: str, source: list[str]) -> None:
-    if "<!-- explorer -->" not in source[0]:
-        return
-    app.env.note_dependency(str(EXPLORER))  # read the page again when it has been made
     text = FRAME.format(path="_static/explorer.html") if EXPLORER.exists() else MISSING
     source[0] = source[0].replace("<!-- explorer -->", text)
 
@@ -90,6 +88,12 @@ def copy_explorer(app: Sphinx, problem: Exception | None) -> None:
         shutil.copy(EXPLORER, Path(app.outdir) / "_static")
 
 
+def leave_out(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool:
+    """The fields of a NamedTuple stand in its signature; "alias for field 0" says no more."""
+    return skip or type(obj).__name__ == "_tuplegetter"
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", leave_out)
     app.connect("source-read", embed_explorer)
     app.connect("build-finished", copy_explorer)
