@@ -68,7 +68,7 @@ tables: $(STAMP)  ## write the tables of README and docs from results/*.json, an
 	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md docs/paper.md
 
 docs: $(VENV)/.docs  ## the site in build/docs, its examples run and its links followed (a few minutes); not part of `make test`
-	$(BIN)/python -m sphinx -q -b html -W --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -q -E -a -b html -W --keep-going -d build/doctrees docs build/docs
 	$(BIN)/python docs/check_site.py build/docs
 	@echo "open build/docs/index.html"
 

@@ -50,6 +50,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "matplotlib_animations": (True, "jshtml"),
     "show_signature": False,
+    "capture_repr": (),  # what is printed, not what a line happens to return
     "write_computation_times": False,
 }
 
@@ -87,6 +88,12 @@ def copy_explorer(app: Sphinx, problem: Exception | None) -> None:
         shutil.copy(EXPLORER, Path(app.outdir) / "_static")
 
 
+def leave_out(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool:
+    """The fields of a NamedTuple stand in its signature; "alias for field 0" says no more."""
+    return skip or type(obj).__name__ == "_tuplegetter"
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", leave_out)
     app.connect("source-read", embed_explorer)
     app.connect("build-finished", copy_explorer)

@@ -323,6 +323,11 @@ def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
     both.paste(pages[-1], (0, pages[0].height))
     palette = both.quantize(COLOURS)
     reduced = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
+    colours, white = reduced[0].getpalette(), reduced[0].getpixel((0, 0))
+    assert colours is not None and isinstance(white, int)
+    colours[3 * white : 3 * white + 3] = [255, 255, 255]  # the page; it was rounded
+    for page in reduced:
+        page.putpalette(colours)
     loop = [*reduced, *reduced[-2:0:-1]]
     durations = [90] * len(loop)
     durations[0] = durations[len(shares) - 1] = 900  # rest at both ends

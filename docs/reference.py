@@ -66,7 +66,7 @@ def pages() -> dict[str, list[str]]:
             if key not in seen:
                 seen.add(key)
                 names.append(full)
-        found[room] = names
+        found[room] = sorted(names, key=lambda name: name.count("."))  # those of pacefno first
     return {room: found[room] for room in ROOMS}
 
 

@@ -92,7 +92,8 @@ for name, error in errors.items():
 # The film
 # --------
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", dpi=80)
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), dpi=70)
+figure.subplots_adjust(left=0.06, right=0.98, bottom=0.15)
 left.set(xlim=(0, 1), ylim=(-0.2, 1.3), xlabel="x", title="u")
 lines = [left.plot([], [], color="black", lw=4, alpha=0.3, label="truth")[0]]
 right.set(xlim=(0, 2), ylim=(1e-3, 5), yscale="log", xlabel="time", title="relative error")
@@ -111,7 +112,7 @@ def draw(number):
     return [*lines, *curves]
 
 
-film = FuncAnimation(figure, draw, frames=40, interval=90)
+film = FuncAnimation(figure, draw, frames=range(0, 40, 2), interval=150)
 plt.show()
 
 # %%

@@ -186,6 +186,9 @@ def parse_channels(text: str, dim: int) -> tuple[Quantity, ...]:
     """The quantities of a text such as ``"h: scalar, m: momentum of h"``, in the order of channels.
 
     A vector takes one channel per axis; ``"u v: velocity"`` names them one by one.
+
+    >>> [quantity.components for quantity in parse_channels("h: scalar, m: momentum of h", dim=2)]
+    [('h',), ('m_x', 'm_y')]
     """
     found: list[Quantity] = []
     for entry in text.split(","):

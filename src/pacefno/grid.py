@@ -261,6 +261,10 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
 
     It commutes with every shift of content that both grids resolve. A Nyquist mode on either side
     is dropped.
+
+    >>> wave = torch.cos(2 * math.pi * torch.arange(8.0) / 8)[None, None]
+    >>> resample(wave, [4]).round(decimals=4).abs()
+    tensor([[[1., 0., 1., 0.]]])
     """
     shape = tuple(shape)
     dim = len(shape)
@@ -398,7 +402,7 @@ def smaller(a: int, b: int) -> int:
 
 
 def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, ...]:
-    """Cosines and sines of the wavenumbers ``0 .. top`` at the points of an axis, ``(n, top + 1)``,
+    """Cosines and sines of the wavenumbers 0 to ``top`` at the points of an axis, ``(n, top + 1)``,
     and how often each counts in a real line: once or twice.
     """
     return _waves(n, top, like.dtype, like.device)

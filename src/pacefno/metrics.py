@@ -29,6 +29,10 @@ def relative_l2(
 
     With a ``reference`` r it is ``|p - y| / |r|``: the scale of the field before a boost added its
     own energy to it.
+
+    >>> target = torch.ones(2, 1, 8)
+    >>> relative_l2(1.25 * target, target)
+    tensor([0.2500, 0.2500])
     """
     _same_shape(prediction, target)
     start = 2 if per_channel else 1

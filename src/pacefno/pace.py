@@ -62,6 +62,20 @@ class PACE(nn.Module):
             field repeats itself within the box, it is one of those that fit equally well.
         input, output: the types of the fields in full, instead of channels, horizon and lengths:
             several snapshots, or other channels out than in.
+
+    >>> import pacefno
+    >>> _ = torch.manual_seed(0)
+    >>> operator = torch.nn.Conv1d(1, 1, 5, padding=2)  # pads with zeros: it knows the edges
+    >>> group = pacefno.Galilean(1)
+    >>> model = PACE(operator, group, channels="u: velocity", horizon=0.5).eval()
+    >>> field = torch.randn(4, 1, 64)
+    >>> moved = field.roll(16, dims=-1) + 2.0  # by a quarter of the box, at a speed of 2
+    >>> shift, speed = (model.frame_of(moved).xi - model.frame_of(field).xi)[0].tolist()
+    >>> round(shift % 1, 4), round(speed, 4)
+    (0.25, 2.0)
+    >>> later = model(field).roll(16, dims=-1) + 2.0  # 2.0 * 0.5: once around, and back
+    >>> torch.allclose(model(moved), later, atol=1e-5)
+    True
     """
 
     def __init__(

@@ -15,6 +15,10 @@ def shift(values: Tensor, distance: Tensor) -> Tensor:
 
     ``F(T_tau a)(k) = exp(-2 pi i <k, tau>) F(a)(k)``. ``values`` is ``(B, ..., *grid)`` and
     ``distance`` is ``(B, dim)``, or ``(B, S, dim)`` for values ``(B, S, ..., *grid)``.
+
+    >>> import torch
+    >>> shift(torch.tensor([[0.0, 1.0, 0.0, -1.0]]), torch.tensor([[0.25]])).round(decimals=4) + 0
+    tensor([[-1.,  0.,  1.,  0.]])
     """
     dim = distance.shape[-1]
     if as_products():

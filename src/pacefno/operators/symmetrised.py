@@ -30,6 +30,14 @@ class Symmetrised(nn.Module):
             a single one, which is augmentation, 0 for the operator as it is. The mean over draws
             is the average over the group. Drawn from torch's global generator, so that the same
             seed gives the same draws; over a batch all elements occur equally often.
+
+    >>> operator = nn.Conv1d(1, 1, 5, padding=2)
+    >>> model = Symmetrised(operator, "z2", channels="u: scalar").eval()
+    >>> field = torch.randn(4, 1, 64)
+    >>> mirrored = field.flip(-1).roll(1, dims=-1)  # points lie at i / n: the first one stays
+    >>> follows = model(field).flip(-1).roll(1, dims=-1)
+    >>> torch.allclose(model(mirrored), follows, atol=1e-5)
+    True
     """
 
     def __init__(

@@ -73,16 +73,16 @@ def headline_of(table: Table) -> list[str]:
 
     Rollouts are measured without the motion, which would flatter them.
     """
-    name, key = "OOD error", "ood_error"
+    name, key = "error on moved inputs", "ood_error"
     if table.of_rollouts:
-        name, key = "OOD NMSE, canonical", "ood_nmse_canonical"
+        name, key = "error (NMSE) of rollouts from moved inputs", "ood_nmse_canonical"
     rows, model = table.benchmark.rows, table.benchmark.default_row
     means = {e.model: found.mean_text for e in table.lines if (found := e.of(key))}
     rivals = [f"{rows[m].title}: {means[m]}" for m in ("fno-aug", "fno") if m in means]
     paper = table.benchmark.paper.get(model)
     if paper and not table.of_rollouts:
         rivals.append(f"the paper's: {paper[1]:.4f}")
-    return [means.get(model, "–"), f"{name}, {rows[model].title}", *rivals]
+    return [means.get(model, "–"), f"{rows[model].title}: {name}", *rivals]
 
 
 def render_page(sections: list[Section], overview: Picture | None) -> str:

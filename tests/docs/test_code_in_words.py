@@ -1,0 +1,41 @@
+"""Code in docstrings and on pages without a test of their own runs as it is printed."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+WITH_EXAMPLES = ("pace", "fields", "metrics", "groups.translation", "operators.symmetrised", "grid")
+SNIPPETS = """
+import pacefno, torch
+operator = pacefno.FNO(dim=2, in_channels=3, out_channels=3, width=4, modes=4)
+"""  # what a reader of docs/symmetries.md has by then
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_the_examples_of_docstrings_give_what_they_say(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"pacefno.{module}"))
+    assert found.attempted > 0 and found.failed == 0
+
+
+def test_the_blocks_of_pages_run() -> None:
+    """In a process of their own, because they register parts."""
+    pages = {"method.md": "", "symmetries.md": SNIPPETS, "adding.md": ""}
+    program = "blocks = []\n"
+    for page, before in pages.items():
+        text = (DOCS / page).read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        assert blocks, page
+        program += "".join(f"blocks.append({before + block!r})\n" for block in blocks)
+    program += "for block in blocks:\n    exec(block, {'__name__': 'page'})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
