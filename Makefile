@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
 NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
 
-.PHONY: help demo test check lint types bench wheel problems own tables clean
+.PHONY: help demo test check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -54,15 +54,32 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
 	done
 
-own: $(STAMP)  ## inspect, train, score and roll out on a file of a solver that is not ours (about 15 minutes)
+own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five formats, made by another solver (15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
+
+models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/models/train.py
+
+explorer: $(STAMP)  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)
+	$(BIN)/pacefno explore $(foreach p,navier_stokes burgers1d burgers2d shallow_water,docs/models/$(p)/*/) --output build/explorer.html
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
 	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md docs/paper.md
 
+docs: $(VENV)/.docs  ## the site in build/docs, its examples run and its links followed (a few minutes); not part of `make test`
+	$(BIN)/python -m sphinx -q -b html -W --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
+	@echo "open build/docs/index.html"
+
+pictures: $(STAMP)  ## the pictures of docs/concepts.md (seconds)
+	$(BIN)/python docs/pictures.py concepts
+
+gif: $(STAMP)  ## the moving picture of the README, from the models of docs/models (seconds)
+	$(BIN)/python docs/pictures.py drag
+
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) datasets runs report build dist
+	rm -rf $(VENV) datasets runs report build dist docs/api docs/gallery
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pacefno needs Python 3.11 or newer, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
@@ -70,4 +87,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing torch and the rest into $(VENV) (about two minutes)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pacefno import frames, grid, groups, metrics, pde, registry, testing
     from pacefno.auditing import Audit, audit, wrap
     from pacefno.data.samples import ArraySource
+    from pacefno.exporting import Mover, export, open_exported
     from pacefno.fields import Box, Field, FieldType
     from pacefno.grid import FieldError
     from pacefno.groups import (
@@ -48,6 +49,7 @@ _NAMES = {
     "Galilean": "groups",
     "GalileanScaling": "groups",
     "GroupFNO": "operators",
+    "Mover": "exporting",
     "PACE": "pace",
     "PointGroup": "groups",
     "SpecialGalilean": "groups",
@@ -57,8 +59,10 @@ _NAMES = {
     "Trivial": "groups",
     "UndeterminedFrameWarning": "pace",
     "audit": "auditing",
+    "export": "exporting",
     "fit": "train.defaults",
     "load": "inference",
+    "open_exported": "exporting",
     "save": "inference",
     "wrap": "auditing",
 }
@@ -77,6 +81,7 @@ __all__ = [
     "Galilean",
     "GalileanScaling",
     "GroupFNO",
+    "Mover",
     "PointGroup",
     "SpecialGalilean",
     "Symmetrised",
@@ -86,12 +91,14 @@ __all__ = [
     "UndeterminedFrameWarning",
     "__version__",
     "audit",
+    "export",
     "fit",
     "frames",
     "grid",
     "groups",
     "load",
     "metrics",
+    "open_exported",
     "pde",
     "registry",
     "save",

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, check_field
+from pacefno.grid import FieldError, check_field, exact_mean
 from pacefno.registry import lookup, register, registered
 
 AXES = ("x", "y", "z")
@@ -94,7 +94,7 @@ class Velocity(Kind):
         return value + velocity.to(value.dtype)
 
     def background(self, value: Tensor, density: Tensor | None) -> Tensor:
-        return value.transpose(1, 2).flatten(2).mean(dim=2, dtype=torch.float64)
+        return exact_mean(value.transpose(1, 2).flatten(2), 2)
 
 
 @register("kind", "momentum")
@@ -115,7 +115,7 @@ class Momentum(Kind):
 
     def background(self, value: Tensor, density: Tensor | None) -> Tensor:
         assert density is not None
-        return (value / density).transpose(1, 2).flatten(2).mean(dim=2, dtype=torch.float64)
+        return exact_mean((value / density).transpose(1, 2).flatten(2), 2)
 
 
 @register("kind", "speed")
@@ -140,7 +140,7 @@ class Speed(Kind):
         return value + velocity[:, :, :1].to(value.dtype)
 
     def background(self, value: Tensor, density: Tensor | None) -> Tensor:
-        return value.flatten(1).mean(dim=1, keepdim=True, dtype=torch.float64)
+        return exact_mean(value.flatten(1), 1, keepdim=True)
 
 
 KINDS = registered("kind")
@@ -386,6 +386,11 @@ class Field:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def batch(self) -> int:
+        """How many samples there are; unlike ``len``, it may be a symbol while a graph is made."""
+        return self.values.shape[0]
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -15,7 +15,11 @@ so that three rules hold everywhere:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -66,6 +70,8 @@ def check_field(
             f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
             f"give it {channels} channels, not {field.shape[1]}"
         )
+    if torch.compiler.is_compiling():
+        return  # a graph cannot look at values; pacefno.export checks them before it
     if 0 in got:
         raise FieldError(
             f"{name}: expected {_expected_shape(channels, dim)}, got {got}: "
@@ -202,6 +208,13 @@ def grid_axes(dim: int) -> tuple[int, ...]:
     return tuple(range(-dim, 0))
 
 
+def exact_mean(values: Tensor, dim: int | list[int], *, keepdim: bool = False) -> Tensor:
+    """The mean in float64 of values in any precision."""
+    if as_products():  # ONNX has no mean in another precision than that of the values
+        return values.double().mean(dim=dim, keepdim=keepdim)
+    return values.mean(dim=dim, keepdim=keepdim, dtype=torch.float64)
+
+
 def to_spectrum(field: Tensor, dim: int) -> Tensor:
     """Half spectrum over the last ``dim`` axes, normalised so that coefficient 0 is the mean."""
     return torch.fft.rfftn(field.to(compute_dtype(field.dtype)), dim=grid_axes(dim), norm="forward")
@@ -224,13 +237,16 @@ def shift_phase(
     phase, so any other choice makes a shift lossy; with this one every shift is unitary and ``-d``
     undoes ``+d`` to round-off.
     """
+    return unit_phase(_shift_turns(n, -distance, half, dtype))
+
+
+def _shift_turns(n: int, distance: Tensor, half: bool, dtype: torch.dtype | None) -> Tensor:
+    """``k d``, reduced to one turn where it is rounded to another dtype; 0 for the Nyquist mode."""
     k = frequencies(n, half=half, dtype=distance.dtype, device=distance.device)
-    if n % 2 == 0:
-        k = torch.where(k.abs() == n // 2, 0.0, k)
-    turns = -distance[..., None] * k
+    turns = distance[..., None] * torch.where(2 * k.abs() == n, 0.0, k)
     if dtype is not None and dtype != turns.dtype:
         turns = (turns - turns.detach().round()).to(dtype)
-    return unit_phase(turns)
+    return turns
 
 
 def unit_phase(turns: Tensor) -> Tensor:
@@ -249,6 +265,12 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
     shape = tuple(shape)
     dim = len(shape)
     old = tuple(field.shape[-dim:])
+    work = compute_dtype(field.dtype)
+    if as_products() or torch.compiler.is_compiling():
+        for axis, (n_old, n_new) in enumerate(zip(old, shape, strict=True), start=-dim):
+            if n_old is not n_new:  # two symbols may be equal, or not
+                field = along(field, axis, between_grids(n_old, n_new, None, work, field.device))
+        return field
     if old == shape:
         return field
     spectrum = to_spectrum(field, dim)
@@ -284,8 +306,13 @@ def coarsen(field: Tensor, stride: int) -> Tensor:
 def band_limit(field: Tensor, dim: int, top: int | None = None) -> Tensor:
     """Remove every mode above ``top`` on each axis; by default just the Nyquist modes."""
     shape = tuple(field.shape[-dim:])
-    k = wavenumbers(shape, device=field.device).abs()
     limits = [top if top is not None else (n - 1) // 2 for n in shape]
+    work = compute_dtype(field.dtype)
+    if as_products():
+        for axis, (n, limit) in enumerate(zip(shape, limits, strict=True), start=-dim):
+            field = along(field, axis, between_grids(n, n, limit, work, field.device))
+        return field
+    k = wavenumbers(shape, device=field.device).abs()
     keep = torch.stack([k[i] <= limit for i, limit in enumerate(limits)]).all(dim=0)
     return from_spectrum(to_spectrum(field, dim) * keep, shape).to(field.dtype)
 
@@ -308,6 +335,126 @@ def energy_spectrum(field: Tensor) -> Tensor:
     return energy[:, : min(shape) // 2 + 1]
 
 
+# --- transforms as matrix products ---------------------------------------------------------------
+
+# Set while a program is made for a runtime that has neither complex numbers nor fast transforms.
+_AS_PRODUCTS = ContextVar("transforms as products", default=False)
+
+
+@contextmanager
+def transforms_as_products() -> Iterator[None]:
+    """Shift, turn and resample by real matrix products of cosines and sines instead of fast Fourier
+    transforms: the same to round-off, and no number is complex.
+    """
+    token = _AS_PRODUCTS.set(True)
+    try:
+        yield
+    finally:
+        _AS_PRODUCTS.reset(token)
+
+
+def as_products() -> bool:
+    """Whether :func:`transforms_as_products` is in force."""
+    return _AS_PRODUCTS.get()
+
+
+Table = TypeVar("Table")  # a tensor or several
+MOST_TABLES = 128
+
+
+@final
+class Kept(Generic[Table]):
+    """A function of sizes, a dtype and a device that keeps what it makes; a decorator.
+
+    A module-level store and not a buffer: a checkpoint must not depend on the resolutions a model
+    has seen. Into a graph kept tables enter as constants; where a size is a symbol, or a graph is
+    compiled, they are computed in it, and nothing of it is kept.
+    """
+
+    def __init__(self, make: Callable[..., Table]) -> None:
+        self.make = make
+        self.store: dict[tuple[Any, ...], Table] = {}
+        update_wrapper(self, make)
+
+    def __call__(self, *key: Any) -> Table:
+        if torch.compiler.is_dynamo_compiling() or any(isinstance(p, torch.SymInt) for p in key):
+            return self.make(*key)
+        if key in self.store:
+            return self.store[key]
+        # Made inside inference_mode it could never be used for training afterwards, and it stays.
+        with torch.inference_mode(False), torch.no_grad():
+            made = self.make(*key)
+        if not torch.compiler.is_compiling():
+            if len(self.store) >= MOST_TABLES:
+                self.store.clear()
+            self.store[key] = made
+        return made
+
+
+def smaller(a: int, b: int) -> int:
+    """The minimum of two sizes, of which one may be a symbol."""
+    found: int = torch.sym_min(a, b)  # type: ignore[no-untyped-call]
+    return found
+
+
+def waves(n: int, top: int, like: Tensor) -> tuple[Tensor, ...]:
+    """Cosines and sines of the wavenumbers ``0 .. top`` at the points of an axis, ``(n, top + 1)``,
+    and how often each counts in a real line: once or twice.
+    """
+    return _waves(n, top, like.dtype, like.device)
+
+
+@Kept
+def _waves(n: int, top: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    # The integer product is reduced first, so that it costs no digits.
+    j, k = torch.arange(n, device=device), torch.arange(top + 1, device=device)
+    angle = (j[:, None] * k % n).double() * (2 * math.pi) / n
+    counts = torch.where((k == 0) | (2 * k == n), 1.0, 2.0)
+    return angle.cos().to(dtype), angle.sin().to(dtype), counts.to(dtype)
+
+
+def along(values: Tensor, axis: int, matrix: Tensor) -> Tensor:
+    """A matrix ``(n', n)`` times each line of ``n`` points along one axis; autocast stays out."""
+    with torch.autocast(values.device.type, enabled=False):
+        lines = values.movedim(axis, -1).to(matrix.dtype)
+        return (lines @ matrix.T).movedim(-1, axis).to(values.dtype)
+
+
+def move_axis(values: Tensor, distance: Tensor, axis: int) -> Tensor:
+    """Move content by ``+distance`` along one axis, in real arithmetic; see :func:`shift_phase`.
+
+    ``distance`` has as many axes as values has other ones, of the same size each or of size 1.
+    """
+    n = values.shape[axis]
+    work = values.movedim(axis, -1).to(compute_dtype(values.dtype))
+    angle = 2 * math.pi * _shift_turns(n, distance, half=True, dtype=work.dtype)
+    c, s = angle.cos(), angle.sin()
+    cos, sin, counts = waves(n, n // 2, work)  # (n, k)
+    weight = counts / n
+    with torch.autocast(values.device.type, enabled=False):
+        a, b = (work @ cos) * weight, (work @ sin) * weight  # the line is the sum of a cos + b sin
+        moved = (a * c - b * s) @ cos.T + (a * s + b * c) @ sin.T
+    return moved.movedim(-1, axis).to(values.dtype)
+
+
+@Kept
+def between_grids(
+    n_old: int, n_new: int, top: int | None, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The matrix ``(n_new, n_old)`` of :func:`resample` along one axis, or of a band limit.
+
+    Both numbers may be symbols: equal ones give the identity, with the Nyquist mode.
+    """
+    least = smaller(n_old, n_new)
+    top = least // 2 if top is None else min(top, n_old // 2)
+    cos_old, sin_old, counts = _waves(n_old, top, torch.float64, device)
+    cos_new, sin_new, _ = _waves(n_new, top, torch.float64, device)
+    k = torch.arange(top + 1, device=device)
+    same = torch.full_like(k, n_old) == n_new
+    weight = torch.where((2 * k == least) & ~same, 0.0, counts) / n_old
+    return ((cos_new * weight) @ cos_old.T + (sin_new * weight) @ sin_old.T).to(dtype)
+
+
 # --- plane vectors --------------------------------------------------------------------------------
 
 
@@ -319,6 +466,9 @@ def curl_and_divergence(vectors: Tensor) -> Tensor:
     mean is lost, and :func:`from_curl_and_divergence` gives the rest back to round-off.
     """
     shape = vectors.shape[-2:]
+    if as_products():
+        u, v = vectors.unbind(dim=-3)
+        return torch.stack([_slope_x(v) - _slope_y(u), _slope_x(u) + _slope_y(v)], dim=-3)
     u, v = to_spectrum(vectors, 2).unbind(dim=-3)
     x, y, _ = _slopes(shape, u)
     return from_spectrum(torch.stack([x * v - y * u, x * u + y * v], dim=-3), shape)
@@ -327,6 +477,10 @@ def curl_and_divergence(vectors: Tensor) -> Tensor:
 def from_curl_and_divergence(scalars: Tensor) -> Tensor:
     """The vectors ``(..., 2, n, m)`` without a mean that have this curl and this divergence."""
     shape = scalars.shape[-2:]
+    if as_products():
+        curl, divergence = _potential(scalars).unbind(dim=-3)
+        u = _slope_x(divergence) - _slope_y(curl)
+        return torch.stack([u, _slope_x(curl) + _slope_y(divergence)], dim=-3)
     curl, divergence = to_spectrum(scalars, 2).unbind(dim=-3)
     x, y, size = _slopes(shape, curl)
     found = torch.stack([x * divergence - y * curl, x * curl + y * divergence], dim=-3)
@@ -338,7 +492,7 @@ def _slopes(shape: Sequence[int], like: Tensor) -> tuple[Tensor, Tensor, Tensor]
     k = wavenumbers(shape, dtype=like.real.dtype, device=like.device)
     slopes = resolved_slopes(k, shape)
     lost = (slopes == 0).all(dim=0) & (k != 0).any(dim=0)
-    highest = torch.where(lost, math.pi * max(shape), 0.0).to(k.dtype)
+    highest = lost.to(k.dtype) * (math.pi * max(shape))
     x = torch.complex(highest, 2 * math.pi * slopes[0])
     y = torch.complex(torch.zeros_like(highest), 2 * math.pi * slopes[1])
     square = x * x + y * y
@@ -349,3 +503,64 @@ def resolved_slopes(k: Tensor, shape: Sequence[int]) -> Tensor:
     """Wavenumbers ``(dim, *half_grid)`` with 0 for a Nyquist mode, whose slope no grid shows."""
     limits = torch.tensor([n // 2 if n % 2 == 0 else n for n in shape], device=k.device)
     return torch.where(k.abs() == limits.reshape(-1, *[1] * (k.ndim - 1)), 0.0, k)
+
+
+def _slope_x(field: Tensor) -> Tensor:
+    """The first symbol of :func:`_slopes` in real arithmetic: the derivative along x, and the modes
+    that have no derivative on the grid times the highest wavenumber.
+    """
+    kept = field - field.mean(dim=(-2, -1), keepdim=True)
+    for axis in (-2, -1):
+        kept = along(kept, axis, _unsloped(field.shape[axis], field.dtype, field.device))
+    slope = along(field, -2, _derivative(field.shape[-2], field.dtype, field.device))
+    return slope + math.pi * max(field.shape[-2:]) * kept
+
+
+def _slope_y(field: Tensor) -> Tensor:
+    return along(field, -1, _derivative(field.shape[-1], field.dtype, field.device))
+
+
+@Kept
+def _derivative(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix ``(n, n)`` of the derivative along an axis; 0 for the Nyquist mode."""
+    cos, sin, counts = _waves(n, (n - 1) // 2, torch.float64, device)
+    slopes = 2 * math.pi / n * counts * torch.arange(len(counts), device=device)
+    return ((cos * slopes) @ sin.T - (sin * slopes) @ cos.T).to(dtype)
+
+
+@Kept
+def _unsloped(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix ``(n, n)`` that keeps the modes without a slope: the mean and the Nyquist mode."""
+    sign = 1 - 2 * (torch.arange(n, dtype=torch.float64, device=device) % 2)
+    return ((1 + (1 - n % 2) * sign[:, None] * sign) / n).to(dtype)
+
+
+def _potential(field: Tensor) -> Tensor:
+    """The field over the last result of :func:`_slopes`, mode by mode in a basis of real waves."""
+    n, m = field.shape[-2:]
+    bases = [_real_basis(size, field.dtype, field.device)[0] for size in (n, m)]
+    for axis, basis in zip((-2, -1), bases, strict=True):
+        field = along(field, axis, basis.T)
+    field = field * _over_square(n, m, field.dtype, field.device)
+    for axis, basis in zip((-2, -1), bases, strict=True):
+        field = along(field, axis, basis)
+    return field
+
+
+@Kept
+def _real_basis(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """An orthonormal basis of cosines and sines, ``(n, n)``, and the slope of each, ``(n,)``."""
+    cos, sin, counts = _waves(n, n // 2, torch.float64, device)
+    k = torch.arange(n // 2 + 1, dtype=torch.float64, device=device)
+    sines = slice(1, (n - 1) // 2 + 1)
+    basis = torch.cat([cos * (counts / n).sqrt(), sin[:, sines] * (2 / n) ** 0.5], dim=1)
+    return basis.to(dtype), torch.cat([torch.where(2 * k == n, 0.0, k), k[sines]])
+
+
+@Kept
+def _over_square(n: int, m: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    x, y = (_real_basis(size, dtype, device)[1] for size in (n, m))
+    square = -((2 * math.pi) ** 2) * (x.square()[:, None] + y.square())
+    square = torch.where(square == 0, (math.pi * max(n, m)) ** 2, square)
+    square[0, 0] = math.inf  # the mean has no potential
+    return (1 / square).to(dtype)

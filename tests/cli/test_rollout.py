@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import pacefno
 from own_examples import POINTS, SNAPSHOTS, STEP, waves, write_own
 from pacefno.cli import app
+from pacefno.cli.library import check_same_task
 from pacefno.data.own import open_task
 from pacefno.errors import UsageError
 from pacefno.metrics import relative_l2
@@ -170,6 +171,18 @@ def test_a_sample_that_is_lost_is_counted_and_null(home: Path) -> None:
     made = forecast(model, task, read_start(source, task, "test", 2, 3), 3)
     assert made.document()["lost"] == 2 and not np.isfinite(made.document()["error"][-1])
     draw_rollout(made, task)
+
+
+def test_a_task_is_the_same_to_a_few_digits_and_another_is_refused() -> None:
+    kind = pacefno.FieldType.parse("u v: velocity", 2, lengths=6.2831853, step=0.1)
+    group = pacefno.Galilean(2)
+    task = Task(input=kind, output=kind.at([1]), group=group)
+    short = pacefno.FieldType.parse("u v: velocity", 2, lengths=6.2832, step=0.1)
+    check_same_task(task, Task(input=short, output=short.at([1]), group=group))
+    for text, length in (("u v: velocity", 6.0), ("vx vy: velocity", 6.2832)):
+        other = pacefno.FieldType.parse(text, 2, lengths=length, step=0.1)
+        with pytest.raises(UsageError, match="say 'u v: velocity' in the task"):
+            check_same_task(task, Task(input=other, output=other.at([1]), group=group))
 
 
 def test_a_task_whose_output_is_no_input_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -46,13 +47,23 @@ def test_the_commands_of_the_page_lead_from_the_file_to_predictions(
     lines = "\n".join(blocks).replace("\\\n", " ").replace("quick", "smoke").splitlines()
     commands = [line.split() for line in lines if line and "fields.npy" not in line]
     seen = [words[1] for words in commands]
-    assert seen == ["inspect", "train", "train", "evaluate", "report", "rollout", "predict"]
+    steps = ["inspect", "train", "train", "evaluate", "report", "audit", "rollout", "predict"]
+    assert seen == steps
     for words in commands:
         done = CliRunner().invoke(app, words[1:])
         assert done.exit_code == 0, done.output
-    for name in ("rollout.h5", "rollout.png", "rollout.gif", "predictions.npz"):
+    for name in ("rollout.h5", "rollout.png", "rollout.gif", "predictions.npz", "audit.html"):
         assert Path(name).stat().st_size > 1000
     assert "PACE, one-shot" in Path("report/index.html").read_text()
     names: dict[str, object] = {}
     exec(compile(python[2], str(PAGE), "exec"), names)
     assert tuple(names["future"].shape) == (2, 5, 2, 32, 32)  # type: ignore[attr-defined]
+
+
+def test_the_memory_of_a_large_file_is_that_of_the_result_file() -> None:
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    found = json.loads((PAGE.parents[1] / "results" / "large_file.json").read_text())
+    assert found["file_gigabytes"] > 20
+    inspect, train, rollout = (f"{r['peak_gigabytes']:.2f} GB" for r in found["rows"].values())
+    said = f"`inspect` needed {inspect} of memory at most, `train` {train} and `rollout` {rollout}"
+    assert said in text and all(r["peak_gigabytes"] < 2 for r in found["rows"].values())

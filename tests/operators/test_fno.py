@@ -149,7 +149,7 @@ def test_the_layer_agrees_with_neuraloperator(
 
 
 def test_matrices_made_in_inference_mode_serve_training_afterwards() -> None:
-    dft_pair.cache_clear()
+    dft_pair.store.clear()
     model = small(1)
     with torch.inference_mode():
         model(random(1, 2, 23, dtype=torch.float32))
@@ -323,7 +323,7 @@ def test_autocast_reaches_the_pointwise_maps_but_never_a_transform(
 
 
 def test_forward_derivatives_and_vmap_work() -> None:
-    dft_pair.cache_clear()  # matrices first made inside a transform must serve afterwards too
+    dft_pair.store.clear()  # matrices first made inside a transform must serve afterwards too
     model, field, tangent = (
         strengthen(small(2)).double(),
         random(3, 2, 12, 15),
@@ -334,7 +334,7 @@ def test_forward_derivatives_and_vmap_work() -> None:
     step = 1e-5
     difference = (model(field + step * tangent) - model(field - step * tangent)) / (2 * step)
     assert distance(derivative, difference) < 1e-8
-    dft_pair.cache_clear()
+    dft_pair.store.clear()
     one_by_one = torch.func.vmap(lambda sample: model(sample[None])[0])(field)
     assert distance(one_by_one, model(field)) < 1e-12
 

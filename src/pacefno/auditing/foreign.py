@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -19,21 +17,15 @@ from torch import Tensor, nn
 from pacefno.auditing.measure import Model, audit
 from pacefno.auditing.result import Audit
 from pacefno.errors import UsageError
-from pacefno.files import PathError, make_folder, replacing, write_text
+from pacefno.exporting import Program, load_pt2, open_exported
+from pacefno.files import make_folder, replacing, write_text
 from pacefno.grid import FieldError
 from pacefno.inference import load
 from pacefno.task import Task
 
 FORMS = (
-    "the folder of a run or of a saved model, module:attribute, or a program FILE.pt2 of "
-    "torch.export"
-)
-# All that a program of numbers and operations is stored as; anything else might be unpickled.
-HARMLESS = re.compile(
-    r"[^/]+/(data/weights/(weight_\d+|model_weights_config\.json)"
-    r"|data/constants/(tensor_\d+|model_constants_config\.json)"
-    r"|models/model\.json|data/sample_inputs/model\.pt"
-    r"|archive_format|archive_version|\.data/version|byteorder|\.data/serialization_id)"
+    "the folder of a run or of a saved model, module:attribute, a program FILE.pt2 of "
+    "torch.export, or FILE.onnx of pacefno.export"
 )
 ALIKE = 1e-3  # relative: inputs that differ by more were written for something else
 MANIFEST, INPUTS, PREDICTIONS = "manifest.json", "inputs", "predictions"
@@ -55,6 +47,8 @@ def open_model(text: str) -> Opened:
     path = Path(text)
     if path.suffix == ".pt2":
         return open_program(path)
+    if path.suffix == ".onnx":
+        return Opened(open_exported(path), text)
     if path.suffix in (".pt", ".pth", ".pkl", ".ckpt"):
         raise UsageError(
             f"{text}: pickled files are never opened; expected {FORMS}: build the model in a "
@@ -105,36 +99,18 @@ def import_model(text: str) -> Model:
 def open_program(path: Path) -> Opened:
     """A program of ``torch.export.save``, if there is nothing in it that would be unpickled."""
     try:
-        whole = path.read_bytes()  # what is checked is what is loaded
-        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            names = archive.namelist()
-            odd = [n for n in names if not HARMLESS.fullmatch(n) or names.count(n) > 1]
-            if odd:
-                raise UsageError(f"{path}: holds {odd[0]!r}, which is no plain tensor: {_RESAVE}")
-            for name in names:
-                content = archive.read(name)
-                if name.endswith("_config.json"):
-                    for key, entry in json.loads(content)["config"].items():
-                        if entry["use_pickle"]:
-                            raise UsageError(f"{path}: {key} is pickled: {_RESAVE}")
-                elif name.endswith(".pt"):
-                    torch.load(io.BytesIO(content), weights_only=True)  # or it would be unpickled
-        program = torch.export.load(io.BytesIO(whole))
-    except UsageError:
-        raise
+        content = path.read_bytes()  # what is checked is what is loaded
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file: expected {FORMS}") from None
-    except Exception as error:  # whatever zip files, JSON and torch find wrong with it
-        raise PathError(path, f"is no program of torch.export.save ({error}): {_RESAVE}") from None
+    program, document = load_pt2(path, content)
+    if document is not None:  # one of ours, which knows what it expects
+        return Opened(Program(path, content), str(path))
     batch = None
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in program.graph_signature.user_inputs:
             size = node.meta["val"].shape[0]
             batch = size if isinstance(size, int) else None
     return Opened(program.module(), str(path), batch)
-
-
-_RESAVE = "save it again with torch.export.save from weights that are dense tensors"
 
 
 # --- by its predictions ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ try:
 except ModuleNotFoundError:  # the core alone is installed
     raise SystemExit("the command line needs more packages: pip install 'pacefno[train]'") from None
 
-from pacefno.cli import _console, audit, library, own, paper, rollout
+from pacefno.cli import _console, audit, explore, export, library, own, paper, rollout
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,6 +58,8 @@ app.command("evaluate")(library.evaluate_command)
 app.command("predict")(library.predict_command)
 app.command("rollout")(rollout.rollout_command)
 app.command("audit")(audit.audit_command)
+app.command("explore")(explore.explore_command)
+app.command("export")(export.export_command)
 app.command("bench")(paper.bench_command)
 app.command("report")(paper.report_command)
 app.add_typer(paper.study_app)

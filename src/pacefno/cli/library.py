@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -492,13 +493,21 @@ def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task
 
 
 def check_same_task(trained: Task, given: Task) -> None:
-    """Refuse data whose fields are others than those that a model was trained on."""
+    """Refuse data whose fields are others than those that a model was trained on.
+
+    Lengths and steps may differ by what is lost in writing them with few digits.
+    """
+    from pacefno.data.own import ALIKE
+
     for name in ("input", "output"):
         ours, theirs = getattr(trained, name), getattr(given, name)
-        if ours != theirs:
+        numbers = zip((*ours.lengths, ours.step), (*theirs.lengths, theirs.step), strict=False)
+        alike = all(abs(a - b) <= ALIKE * abs(a) for a, b in numbers)
+        if not alike or replace(ours, lengths=theirs.lengths, step=theirs.step) != theirs:
             raise UsageError(
                 f"the model was trained for {name} {ours.document()}, this task says "
-                f"{theirs.document()}: score it on data of the same kind"
+                f"{theirs.document()}: expected data of the same kind; if only the names of "
+                f"channels differ, say {ours.text!r} in the task"
             )
 
 

@@ -633,7 +633,7 @@ def _positions(findings: Findings) -> Iterable[str]:
 def _circular_spread(turns: Tensor) -> float:
     """The deviation of positions on a circle, in turns: from the length R of their mean vector."""
     length = torch.exp(2j * math.pi * turns).mean().abs().clamp(1e-12, 1)
-    return float((-2 * length.log()).sqrt() / (2 * math.pi))
+    return float((2 * length.log().abs()).sqrt() / (2 * math.pi))
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -6,37 +6,56 @@ Each is equivariant by construction: if the field moves, the value moves with it
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pacefno.grid import compute_dtype, from_spectrum, to_spectrum, wavenumbers
+from pacefno.grid import (
+    Kept,
+    as_products,
+    compute_dtype,
+    exact_mean,
+    from_spectrum,
+    to_spectrum,
+    wavenumbers,
+)
 
 
-def first_modes(field: Tensor) -> Tensor:
+class Modes(NamedTuple):
+    """Complex coefficients as two real tensors: complex numbers leave no graph but torch's own."""
+
+    real: Tensor
+    imag: Tensor
+
+    @property
+    def power(self) -> Tensor:
+        """The squares of their absolute values."""
+        return self.real.square() + self.imag.square()
+
+
+def first_modes(field: Tensor) -> Modes:
     """Coefficients of wavenumber one along each axis of ``(B, *grid)``, ``(B, dim)`` in float64."""
     dim = field.ndim - 1
     work = field.to(compute_dtype(field.dtype))
-    return torch.stack([_first_mode(work, axis) for axis in range(1, dim + 1)], dim=-1)
+    parts = zip(*(_first_mode(work, axis) for axis in range(1, dim + 1)), strict=True)
+    return Modes(*(torch.stack(part, dim=-1) for part in parts))
 
 
-def _first_mode(field: Tensor, axis: int) -> Tensor:
+def _first_mode(field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     others = [a for a in range(1, field.ndim) if a != axis]
-    line = field.mean(dim=others, dtype=torch.float64) if others else field.double()  # (B, n)
+    line = exact_mean(field, others) if others else field.double()  # (B, n)
     # Else the rounding of a large mean would be read as a mode.
     line = line - line.mean(dim=-1, keepdim=True)
-    cos, sin = _circle(line.shape[-1], line.device)
-    return torch.complex((line * cos).mean(-1), -(line * sin).mean(-1))
+    cos, sin = circle(line.shape[-1], line.device)
+    return (line * cos).mean(-1), -(line * sin).mean(-1)
 
 
-@lru_cache(maxsize=64)
-def _circle(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+@Kept
+def circle(n: int, device: torch.device) -> tuple[Tensor, ...]:
     """Cosine and sine of ``2 pi i / n`` in float64."""
-    # Made inside inference_mode it could never be used for training afterwards, and it stays.
-    with torch.inference_mode(False), torch.no_grad():
-        angle = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=device) / n
-        return angle.cos(), angle.sin()
+    angle = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=device) / n
+    return angle.cos(), angle.sin()
 
 
 def phase_position(field: Tensor) -> Tensor:
@@ -49,7 +68,7 @@ def phase_position(field: Tensor) -> Tensor:
     return crest(first_modes(field))
 
 
-def crest(modes: Tensor) -> Tensor:
+def crest(modes: Modes) -> Tensor:
     """Where the waves of these coefficients are highest, in periods."""
     return -direction(modes.real, modes.imag) / (2 * math.pi)
 
@@ -59,12 +78,17 @@ def direction(x: Tensor, y: Tensor) -> Tensor:
     has no finite one.
     """
     defined = x * x + y * y > torch.finfo(x.dtype).tiny
-    return torch.atan2(torch.where(defined, y, 0.0), torch.where(defined, x, 1.0))
+    y, x = torch.where(defined, y, 0.0), torch.where(defined, x, 1.0)
+    if x.dtype != torch.float64 or not as_products():
+        return torch.atan2(y, x)
+    # ONNX runtimes know no arc tangent in float64: one Newton step from that in float32.
+    size = (x * x + y * y).sqrt()
+    x, y = x / size, y / size
+    start = torch.atan2(y.float(), x.float()).double()
+    return start + (y * start.cos() - x * start.sin())
 
 
-def phase_share(
-    field: Tensor, rounded: Tensor | None = None, modes: Tensor | None = None
-) -> Tensor:
+def phase_share(field: Tensor, rounded: Tensor | None = None, modes: Modes | None = None) -> Tensor:
     """The share of the variance that the first mode along each axis carries, ``(B, dim)`` in [0,
     1]: a confidence.
 
@@ -77,7 +101,7 @@ def phase_share(
     variance = work.var(dim=1, unbiased=False)
     size = work if rounded is None else rounded.to(work.dtype).flatten(1)
     floor = torch.finfo(work.dtype).eps * (size**2).mean(dim=1) + torch.finfo(work.dtype).tiny
-    power = (modes.real.square() + modes.imag.square()).to(work.dtype)
+    power = modes.power.to(work.dtype)
     return 2 * power / (variance + floor)[:, None]
 
 
@@ -97,7 +121,7 @@ def concentration(density: Tensor) -> Tensor:
     there is no centre.
     """
     mass = density.flatten(1).mean(dim=1).clamp_min(torch.finfo(density.dtype).tiny)
-    return first_modes(density).abs().amin(dim=1).to(mass.dtype) / mass
+    return first_modes(density).power.amin(dim=1).sqrt().to(mass.dtype) / mass
 
 
 def impulse(vorticity: Tensor, centre: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field, Quantity
 from pacefno.frames._moments import (
+    Modes,
     centroid,
     concentration,
     crest,
@@ -23,7 +24,7 @@ from pacefno.frames._moments import (
     share_outside_disc,
 )
 from pacefno.frames.base import Energy, Estimate, Frame, clip_quality
-from pacefno.grid import compute_dtype, curl_and_divergence, unit_phase
+from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
 from pacefno.groups import Group
 from pacefno.registry import register
 
@@ -63,7 +64,7 @@ class CanonicalSlice(ABC):
     def quality(self, field: Field) -> Tensor:
         """How firmly the field determines all coordinates, ``(B,)`` in [0, 1]."""
         quality = self.read(field)[1]
-        return quality.amin(dim=1) if quality.shape[1] else quality.new_ones(len(field))
+        return quality.amin(dim=1) if quality.shape[1] else quality.new_ones(field.batch)
 
     def frame(self) -> Frame:
         """The frame that needs no training: the coordinates of this slice."""
@@ -81,7 +82,7 @@ def shift_axes(group: Group) -> list[int]:
 
 def with_unseen(group: Group, positions: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of :func:`shift_axes` as all spatial coordinates; others are 0 with quality 0."""
-    unseen = positions.new_zeros(len(positions), group.spatial - positions.shape[1])
+    unseen = positions.new_zeros(positions.shape[0], group.spatial - positions.shape[1])
     return torch.cat([positions, unseen], dim=1), torch.cat([quality, unseen.to(quality)], dim=1)
 
 
@@ -139,7 +140,7 @@ class StrongestWaveSlice(CanonicalSlice):
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
         axes = shift_axes(self.group)
         if not axes:
-            nowhere = field.values.new_zeros(len(field), 0)
+            nowhere = field.values.new_zeros(field.batch, 0)
             return with_unseen(self.group, nowhere, nowhere)
         first = field.at([0])
         values = standardised_quantities(first, self.group)  # (B, C, *grid)
@@ -190,16 +191,19 @@ class StrongestWaveSlice(CanonicalSlice):
 
     def _waves(self, values: Tensor, weights: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         others = [a for a in range(2, values.ndim) if a != axis + 2]
-        lines = values.mean(dim=others, dtype=torch.float64) if others else values.double()
-        most = max(1, min(self.waves, (lines.shape[-1] - 1) // 2))
-        modes = torch.fft.rfft(lines, dim=-1, norm="forward")[..., 1 : most + 1]  # (B, C, K)
-        share = 2 * (modes.real.square() + modes.imag.square())
+        lines = exact_mean(values, others) if others else values.double()
+        most = -smaller(-1, -smaller(self.waves, (lines.shape[-1] - 1) // 2))  # at least 1
+        cos, sin = (
+            part[:, 1:] / lines.shape[-1] for part in waves(lines.shape[-1], most, lines)[:2]
+        )
+        modes = Modes(lines @ cos, -(lines @ sin))  # (B, C, K)
+        share = 2 * modes.power
         number = torch.arange(1, most + 1, dtype=share.dtype, device=share.device)
         weighted = share / number * weights
         best = weighted.flatten(1).argmax(dim=1, keepdim=True)
-        chosen = modes.flatten(1).gather(1, best)[:, 0]
+        chosen = Modes(*(part.flatten(1).gather(1, best)[:, 0] for part in modes))
         count = (best[:, 0] % most + 1).to(share.dtype)
-        turns = -direction(chosen.real, chosen.imag) / (2 * math.pi)
+        turns = crest(chosen)
         return turns / count, count, share.flatten(1).gather(1, best)[:, 0]
 
 
@@ -237,38 +241,49 @@ def mixed(values: Tensor) -> Tensor:
 BESIDE = 0.0618  # of a period, along each axis
 
 
+def sum_of_waves(lines: Tensor, place: Tensor, top: int) -> Tensor:
+    """The long waves ``|k| <= top`` along axis 1 of ``(B, n, ...)`` at places ``(B, p)``, and half
+    of what is beside them: ``(B, ..., p)``. Waves of both signs add up to a real number.
+    """
+    n = lines.shape[1]
+    cos, sin, counts = waves(n, top, lines)  # (n, k)
+    weight = counts / n
+    turns = place[..., None] * torch.arange(top + 1, dtype=place.dtype, device=place.device)
+    beside = turns + BESIDE * torch.arange(top + 1, dtype=place.dtype, device=place.device)
+    a = (2 * math.pi * turns).cos() + 0.5 * (2 * math.pi * beside).cos()
+    b = (2 * math.pi * turns).sin() + 0.5 * (2 * math.pi * beside).sin()
+    matrix = (a * weight) @ cos.T + (b * weight) @ sin.T  # (B, p, n)
+    made = matrix @ lines.flatten(2) if lines.ndim > 2 else matrix @ lines[..., None]
+    return made.movedim(1, -1).reshape(lines.shape[0], *lines.shape[2:], place.shape[1])
+
+
 def highest_crest(
-    values: Tensor, axes: list[int], position: Tensor, number: Tensor, waves: int
+    values: Tensor, axes: list[int], position: Tensor, number: Tensor, longest: int
 ) -> tuple[Tensor, Tensor]:
     """Which of the crests ``position + i / number`` is where ``values`` ``(B, *grid)`` is highest.
 
-    The value there is that of the long waves alone, up to ``waves``, summed term by term: exact
+    The value there is that of the long waves alone, up to ``longest``, summed term by term: exact
     between grid points too, so the choice does not depend on where the grid lies. The values beside
     it, ``BESIDE`` of a period on, count half: the crests of ``sin(x) sin(y)`` with other waves on
     it may be equally high although the field does not repeat itself. Returns the crest and by how
     much it is higher than the best one elsewhere along each axis, both ``(B, axes)``.
     """
     dim = values.ndim - 1
-    spectrum = torch.fft.fftn(values.double(), dim=tuple(range(1, dim + 1)), norm="forward")
-    index = torch.arange(waves, dtype=torch.float64, device=values.device)
+    height = values.double()
+    index = torch.arange(longest, dtype=torch.float64, device=values.device)
     grids: list[Tensor] = []
     for axis in range(dim):
         n = values.shape[axis + 1]
-        top = min(waves, (n - 1) // 2)
-        k = torch.arange(-top, top + 1, device=values.device)
-        spectrum = spectrum.index_select(1, k % n)  # the axes in turn come to place 1
+        top = smaller(longest, (n - 1) // 2)
         if axis in axes:
             j = axes.index(axis)
             place = position[:, j, None] + index / number[:, j, None]  # (B, waves)
             # A crest beyond the last is the first one again.
             place = torch.where(index < number[:, j, None], place, position[:, j, None])
         else:
-            place = torch.zeros(len(values), 1, dtype=torch.float64, device=values.device)
-        beside = 1 + 0.5 * unit_phase(BESIDE * k.double())
-        wave = unit_phase(place[..., None] * k) * beside  # (B, places, k)
-        spectrum = torch.einsum("bk...,bpk->b...p", spectrum, wave)
+            place = height.new_zeros(values.shape[0], 1)
+        height = sum_of_waves(height, place, top)  # the axes in turn come to place 1
         grids.append(place)
-    height = spectrum.real  # (B, *places)
     best = height.flatten(1).argmax(dim=1)
     chosen: list[Tensor] = []
     for place in reversed(grids):
@@ -408,5 +423,5 @@ class IdentityFrame(Frame):
         self.group = group
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
-        xi = self.group.identity(len(field), device=field.values.device)
+        xi = self.group.identity(field.batch, device=field.values.device)
         return Estimate(xi, torch.ones_like(xi))

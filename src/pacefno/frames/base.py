@@ -26,7 +26,11 @@ class Estimate(NamedTuple):
     @property
     def confidence(self) -> Tensor:
         """The lowest quality of each sample, ``(B,)``; 1 where there is nothing to determine."""
-        return self.quality.amin(dim=1) if self.quality.shape[1] else self.xi.new_ones(len(self.xi))
+        return (
+            self.quality.amin(dim=1)
+            if self.quality.shape[1]
+            else self.xi.new_ones(self.xi.shape[0])
+        )
 
 
 class Frame(nn.Module, ABC):

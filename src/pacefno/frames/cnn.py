@@ -69,7 +69,7 @@ class CNNFrame(Frame):
         if not self.retracted:
             xi = torch.cat([code.double(), kinematic], dim=1)
             return Estimate(xi, torch.ones_like(xi))
-        vectors = code.reshape(len(field), -1, 2)  # M_phi
+        vectors = code.reshape(field.batch, -1, 2)  # M_phi
         # An encoder that sees positions always answers; a field without a frame must not be
         # believed.
         carries = clip_quality(self.slice.quality(field))[:, None] > 0

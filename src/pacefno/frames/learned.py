@@ -104,8 +104,8 @@ def harmonics(features: Tensor) -> Tensor:
     pair is a position.
     """
     batch, maps = features.shape[:2]
-    modes = first_modes(features.flatten(0, 1)).reshape(batch, maps, -1)  # complex (B, K, dim)
-    return torch.stack([modes.real, -modes.imag], dim=-1)
+    modes = first_modes(features.flatten(0, 1))  # (B K, dim)
+    return torch.stack([modes.real, -modes.imag], dim=-1).reshape(batch, maps, -1, 2)
 
 
 def retract(vectors: Tensor, group: Group) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fft import fft, fft2, ifft, ifft2
 from torch.nn import functional
 
-from pacefno.grid import band_limit, resample, shift_phase
+from pacefno.grid import as_products, band_limit, move_axis, resample, shift_phase
 
 PIECE_ENTRIES = (
     2**18
@@ -88,6 +88,8 @@ def move_lines(field: Tensor, distance: Tensor, axis: int) -> Tensor:
     ``(B, 1)``; unitary.
     """
     moving = axis - 2
+    if as_products():
+        return move_axis(field, distance[:, None], moving)
     n = field.shape[moving]
     phase = shift_phase(n, distance, half=True)[:, None]  # (B, 1, lines, modes)
     spectrum = torch.fft.rfft(field, dim=moving) * (phase.transpose(-1, -2) if axis == 0 else phase)
@@ -162,12 +164,42 @@ def move(field: Tensor, xi: Tensor, *, back: bool = False) -> Tensor:
     """
     shift = xi[:, :2]
     quarters, rest = split_angle(xi[:, 2])
+    if as_products() or torch.compiler.is_compiling():
+        return _move_one_by_one(field, shift, rest, quarters, back)
     if field.shape[-2] == field.shape[-1]:
         return _move(field, shift, rest, quarters, back)
     none = torch.zeros_like(quarters)
     if back:
         return turn_each(_move(field, shift, rest, none, back), -quarters)
     return _move(turn_each(field, quarters), shift, rest, none, back)
+
+
+def _move_one_by_one(
+    field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bool
+) -> Tensor:
+    """The factors of :class:`Motion` one by one, all four turns made and one chosen: for a graph,
+    which cannot branch on values.
+    """
+    slopes = -torch.tan(rest / 2), torch.sin(rest)
+    along_x = shear_distance(field.shape[-1], slopes[0])
+    along_y = shear_distance(field.shape[-2], slopes[1])
+    steps = [(along_x, 0), (along_y, 1), (along_x + shift[:, :1], 0), (shift[:, 1:], 1)]
+    if back:
+        for distance, axis in reversed(steps):
+            field = move_lines(field, -distance, axis)
+        return _turn_chosen(field, -quarters)
+    field = _turn_chosen(field, quarters)
+    for distance, axis in steps:
+        field = move_lines(field, distance, axis)
+    return field
+
+
+def _turn_chosen(field: Tensor, quarters: Tensor) -> Tensor:
+    """:func:`turn_each` without a branch."""
+    count = quarters.remainder(4).reshape(-1, 1, 1, 1)
+    odd = torch.where(count == 1, turn(field, 1), turn(field, 3))
+    even = torch.where(count == 2, half_turn(field), field)
+    return torch.where(count % 2 == 1, odd, even)
 
 
 def _move(field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bool) -> Tensor:

@@ -93,7 +93,7 @@ class Group(ABC):
 
     def kinematic(self, field: Field) -> Tensor:
         """The kinematic coordinates ``(B, size - spatial)``, measured (the paper's P_phys)."""
-        return field.values.new_zeros(len(field), self.size - self.spatial, dtype=torch.float64)
+        return field.values.new_zeros(field.batch, self.size - self.spatial, dtype=torch.float64)
 
     def at_rest(self, field: Field) -> Field:
         """The field as its own frame sees it, where it is, up to a constant per channel.
@@ -164,9 +164,9 @@ class Group(ABC):
     def check_element(self, field: Field, xi: Tensor) -> Tensor:
         """Refuse a field of another dimension or coordinates of another shape; xi in float64."""
         self.check_action(field.type)
-        if tuple(xi.shape) != (len(field), self.size):
+        if tuple(xi.shape) != (field.batch, self.size):
             raise FieldError(
                 f"{self.name}: expected coordinates {self.coordinates} of shape "
-                f"{(len(field), self.size)}, got {tuple(xi.shape)}: one row per sample"
+                f"{(field.batch, self.size)}, got {tuple(xi.shape)}: one row per sample"
             )
         return xi.double()

@@ -113,7 +113,7 @@ def shifted(field: Field, delta: Tensor, velocity: Tensor) -> Field:
 
 def boosted(field: Field, velocity: Tensor) -> Field:
     """Every quantity changed as its kind says; ``velocity`` is ``(B, dim)``."""
-    each = velocity.reshape(len(field), 1, -1, *[1] * field.type.dim)
+    each = velocity.reshape(field.batch, 1, -1, *[1] * field.type.dim)
     parts = [q.how.boost(field.of(q), each, field.density_of(q)) for q in field.type.quantities]
     joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
     return field.with_values(joined.flatten(1, 2))
@@ -210,7 +210,7 @@ class GalileanScaling(Group):
 def rescaled(field: Field, scale: Tensor) -> Field:
     """``e^(-2s) u`` in a box of length ``e^s L`` with a step of ``e^(3s) dt``; s is ``(B,)``."""
     factor = torch.exp(-2 * scale).to(field.values.dtype)
-    lengths = field.lengths.expand(len(field), -1)
+    lengths = field.lengths.expand(field.batch, -1)
     step = field.type.step if field.box is None else field.box.step.double()
     box = Box(lengths * torch.exp(scale)[:, None], step * torch.exp(3 * scale))
     return Field(field.values * factor.reshape(-1, 1, 1), field.type, box)

@@ -202,7 +202,7 @@ class PointGroup(Group):
             return self._move_between_axes(values, index, rho)
         order = (0, 1, *(2 + axis for axis in axes), *range(2 + self.dim, values.ndim))
         moved = values.permute(order) if axes != list(range(self.dim)) else values
-        cells = [n * s for n, s in zip(grid, self.elements[index].shift, strict=True)]
+        cells = [n * s if s else 0 for n, s in zip(grid, self.elements[index].shift, strict=True)]
         whole = all(c.denominator == 1 for c in cells)
         rolled = [(i in mirrored) + (int(c) if whole else 0) for i, c in enumerate(cells)]
         moved = moved.flip([2 + axis for axis in mirrored]) if mirrored else moved
@@ -305,10 +305,11 @@ def _products(generators: Sequence[Element]) -> Iterator[Element]:
 
 def _multiplied(matrix: Tensor, values: Tensor) -> Tensor:
     """A matrix times the channels of every point, in their own precision under autocast too."""
-    if bool((matrix == torch.eye(len(matrix), dtype=matrix.dtype)).all()):
-        return values
-    if len(matrix) == 1:
-        return values * float(matrix)
+    if not torch.compiler.is_compiling():  # a graph cannot look at values
+        if bool((matrix == torch.eye(len(matrix), dtype=matrix.dtype)).all()):
+            return values
+        if len(matrix) == 1:
+            return values * float(matrix)
     with torch.autocast(values.device.type, enabled=False):
         return torch.einsum("ij,bj...->bi...", matrix.to(values), values)
 

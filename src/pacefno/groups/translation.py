@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from pacefno.fields import AXES, Field
-from pacefno.grid import from_spectrum, shift_phase, to_spectrum
+from pacefno.grid import as_products, from_spectrum, move_axis, shift_phase, to_spectrum
 from pacefno.groups.base import Group
 from pacefno.registry import register
 
@@ -17,6 +17,12 @@ def shift(values: Tensor, distance: Tensor) -> Tensor:
     ``distance`` is ``(B, dim)``, or ``(B, S, dim)`` for values ``(B, S, ..., *grid)``.
     """
     dim = distance.shape[-1]
+    if as_products():
+        ones = [1] * (values.ndim - distance.ndim)
+        for axis in range(dim):
+            each = distance[..., axis]
+            values = move_axis(values, each.reshape(*each.shape, *ones), axis - dim)
+        return values
     shape = tuple(values.shape[-dim:])
     spectrum = to_spectrum(values, dim)
     lead = spectrum.ndim - dim

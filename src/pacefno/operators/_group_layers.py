@@ -136,7 +136,9 @@ class GroupSpectral(nn.Module):
         """
         first = v[(0,) * len(self.modes)].detach()  # (B, |G| w), at one point
         constant = (
-            first.reshape(len(first), self.group.order, -1).mean(dim=1).repeat(1, self.group.order)
+            first.reshape(first.shape[0], self.group.order, -1)
+            .mean(dim=1)
+            .repeat(1, self.group.order)
         )
         return v - constant
 
@@ -163,7 +165,7 @@ class GroupSpectral(nn.Module):
         """
         c = mean.detach()
         squares = (v.reshape(-1, *mean.shape[:1], self.group.order, mean.shape[-1]) - c).square()
-        power = squares.new_full((1, len(squares)), 1 / len(squares)) @ squares.flatten(
+        power = (squares.new_ones(1, squares.shape[0]) / squares.shape[0]) @ squares.flatten(
             1
         )  # a product: faster than a mean
         return power.reshape(squares.shape[1:]).mean(dim=1, keepdim=True) - (mean - c).square()

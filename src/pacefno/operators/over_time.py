@@ -66,7 +66,7 @@ class SpaceTimeFNO(nn.Module):
         count = self.snapshots_out
         times = torch.arange(count, dtype=field.dtype, device=field.device) / count
         repeated = field[..., None].expand(*field.shape, count)  # (B, in, n, m, out)
-        clock = times.expand(len(field), 1, *field.shape[2:], -1)
+        clock = times.expand(field.shape[0], 1, *field.shape[2:], -1)
         padded = F.pad(torch.cat([repeated, clock], dim=1), (0, TIME_PADDING))
         snapshots: Tensor = self.network(padded)[:, 0, ..., :count]
         return snapshots.movedim(-1, 1).contiguous()
@@ -127,7 +127,7 @@ class Conditioned(nn.Module):
 
     def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
         if box is None:
-            ratios = field.new_zeros(len(field), len(self.nominal))
+            ratios = field.new_zeros(field.shape[0], len(self.nominal))
         else:
             own = torch.cat([box.lengths, box.step[:, None]], dim=1).double()
             ratios = torch.log(own / own.new_tensor(self.nominal)) / self.variation

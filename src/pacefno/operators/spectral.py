@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from pacefno.grid import FieldError, compute_dtype
+from pacefno.grid import FieldError, Kept, compute_dtype
 
 # --- the band -------------------------------------------------------------------------------------
 
@@ -56,7 +55,7 @@ def _angles(n: int, wavenumbers: Tensor) -> Tensor:
     digits.
     """
     turns = torch.outer(wavenumbers, torch.arange(n)) % n
-    return turns.double() * (2 * math.pi / n)
+    return turns.double() * (2 * math.pi) / n  # n may be a symbol, a quotient of it may not
 
 
 def _half_pair(n: int, m: int) -> tuple[Tensor, Tensor]:
@@ -81,21 +80,13 @@ def _full_pair(n: int, m: int) -> tuple[Tensor, Tensor]:
     return rows / n, rows.T
 
 
-@lru_cache(maxsize=128)
+@Kept
 def dft_pair(
     n: int, m: int, half: bool, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The forward-normalised transform of one axis and its inverse, computed in float64 and kept
-    for later calls.
-
-    A module-level cache and not a buffer: a checkpoint must not depend on the resolutions a model
-    has seen.
-    """
-    # A matrix made inside inference_mode could never be used for training afterwards, and it stays
-    # in the cache.
-    with torch.inference_mode(False), torch.no_grad():
-        forward, backward = _half_pair(n, m) if half else _full_pair(n, m)
-        return forward.to(device, dtype).contiguous(), backward.to(device, dtype).contiguous()
+) -> tuple[Tensor, ...]:
+    """The forward-normalised transform of one axis and its inverse, computed in float64."""
+    forward, backward = _half_pair(n, m) if half else _full_pair(n, m)
+    return forward.to(device, dtype).contiguous(), backward.to(device, dtype).contiguous()
 
 
 # --- the convolution ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -59,34 +60,41 @@ class Symmetrised(nn.Module):
         count = order if self.samples is None or not self.training else self.samples
         if count == 0 or order == 1:
             return self._operate(field, box)
-        drawn = list(range(order)) if count == order else torch.randperm(order).tolist()
+        if count == order:
+            made = self._each(field, box, [slice(None)] * order, list(range(order)))
+            return torch.stack(made).mean(dim=0)
+        drawn = torch.randperm(order).tolist()
         # Item t is sample t // count under the element drawn[t % order], so no sample gets one
         # twice.
         items = len(field) * count
         rows = [range(r, items, order) for r in range(order) if r < items]
         elements = [drawn[r] for r in range(len(rows))]
         own = [torch.tensor([t // count for t in turn], device=field.device) for turn in rows]
-        parts = [field if count == order else field[which] for which in own]
+        back = torch.cat(self._each(field, box, own, elements))
+        place = torch.tensor([t for turn in rows for t in turn], device=field.device).argsort()
+        return back[place].reshape(len(field), count, *back.shape[1:]).mean(dim=1)
+
+    def _each(
+        self, field: Tensor, box: Box | None, own: Sequence[slice | Tensor], elements: list[int]
+    ) -> list[Tensor]:
+        """``g^-1 F(g a)`` of the samples ``own[i]`` under ``elements[i]``, in one call of F."""
+        parts = [field[which] for which in own]
         rho = self._representation(self.channels, field.shape[1])
         moved = [self.group.move(part, g, rho) for part, g in zip(parts, elements, strict=True)]
         told = None if box is None else self._moved_box(box, own, elements)
         made = self._operate(torch.cat(moved), told)
         rho = self._representation(self.output, made.shape[1])
-        split = torch.split(made, [len(part) for part in parts])
-        back = [
+        split = torch.split(made, [part.shape[0] for part in parts])
+        return [
             self.group.move(part, self.group.inverses[g], rho)
             for part, g in zip(split, elements, strict=True)
         ]
-        if count == order:
-            return torch.stack(back).mean(dim=0)
-        place = torch.tensor([t for turn in rows for t in turn], device=field.device).argsort()
-        return torch.cat(back)[place].reshape(len(field), count, *made.shape[1:]).mean(dim=1)
 
     def _operate(self, field: Tensor, box: Box | None) -> Tensor:
         made: Tensor = self.operator(field) if box is None else self.operator(field, box=box)
         return made
 
-    def _moved_box(self, box: Box, own: list[Tensor], elements: list[int]) -> Box:
+    def _moved_box(self, box: Box, own: Sequence[slice | Tensor], elements: list[int]) -> Box:
         pairs = zip(own, elements, strict=True)
         lengths = [box.lengths[which][:, self.group.moves(g)[0]] for which, g in pairs]
         return Box(torch.cat(lengths), torch.cat([box.step[which] for which in own]))

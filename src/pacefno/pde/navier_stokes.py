@@ -54,7 +54,7 @@ class _Incompressible(Equation):
 
 
 class NavierStokes(_Incompressible):
-    """``w_t + u . grad w = nu Lap w``, ``u = (psi_y, -psi_x)``, ``Lap psi = -w``.
+    """``w_t + div(u w) = nu Lap w``, ``u = (psi_y, -psi_x)``, ``Lap psi = -w``.
 
     Rigid motions: quarter turns and translations commute with the flow exactly; other angles only
     for vorticity that stays away from its periodic images (see ``docs/problems.md`` for the

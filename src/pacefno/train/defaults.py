@@ -210,6 +210,7 @@ def own_settings(
     operator, scaling = operator_spec(row, task, sizes, point_group)
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
+    schedule["epochs"] = row.share_of(schedule["epochs"])
     return make_config(
         {
             "labels": {"problem": task.name, "model": model, "preset": preset, **(labels or {})},

@@ -35,7 +35,12 @@ class Row:
     history: int | None = None  # snapshots that it sees, and predicts at once (trajectories)
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
+    epochs: float = 1.0  # times those of the others
     listed: bool = True  # False for rows that are trained for ablations only
+
+    def share_of(self, epochs: int) -> int:
+        """How many of a preset's epochs this row is trained for."""
+        return max(1, round(self.epochs * epochs))
 
 
 GROUP_FNOS: dict[str, dict[str, Any]] = {
@@ -89,6 +94,15 @@ FIELD_ROWS: dict[str, Row] = {
         positions=None,
         frame="analytic",
         trained_as="gfno",
+    ),
+    "gfno-short": Row("GFNO, half the epochs", operator="gfno", positions=None, epochs=0.5),
+    "pace-gfno-short": Row(
+        "GFNO, half the epochs, wrapped after training",
+        operator="gfno",
+        positions=None,
+        frame="analytic",
+        trained_as="gfno-short",
+        epochs=0.5,
     ),
     "fno-symmetrised": Row(
         "FNO averaged over finite symmetries", operator="symmetrised", positions=None

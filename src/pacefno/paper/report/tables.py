@@ -101,7 +101,7 @@ PAIR_COLUMNS = (
 ROLLOUT_COLUMNS = (
     MODEL,
     Column("NMSE", "error", "nmse"),
-    Column("per frame", "error", "nmse_frame"),
+    Column("per snapshot", "error", "nmse_frame"),
     Column("OOD NMSE", "error", "ood_nmse"),
     Column("OOD, canonical", "error", "ood_nmse_canonical"),
     EQUIVARIANCE,
@@ -120,7 +120,7 @@ MEANINGS = {
     "OOD, re-solved": "the OOD error against the moved initial state solved anew: the physics, "
     "where the group is only nearly a symmetry",
     "NMSE": "LPSDA's squared relative error of rollouts, summed over snapshots",
-    "per frame": "NMSE divided by the number of snapshots",
+    "per snapshot": "NMSE divided by the number of snapshots",
     "OOD NMSE": "NMSE on trajectories moved beyond the augmentation",
     "equivariance": "how far moving the input is from moving the prediction; 0 for a model that "
     "follows its input",
@@ -164,7 +164,7 @@ def caption(table: Table) -> str:
         return f"{what} relative L2 errors{mean}, {over}."
     rescaled = " and rescaled" if "scale" in benchmark.task.group.coordinates else ""
     return (
-        f"{what} LPSDA's NMSE of rollouts over 100 frames, a sum over the frames (per frame: its "
+        f"{what} LPSDA's NMSE of rollouts over 100 snapshots, a sum over them (per snapshot: its "
         f"mean), {over}. OOD: shifted, and boosted{rescaled} beyond the augmentation; canonical: "
         "measured without that motion."
     )

@@ -1,0 +1,133 @@
+"""``pacefno export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pacefno.cli._console import Display, plain_errors, say
+from pacefno.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from pacefno.task import Task
+
+SAMPLES = 8  # real fields on which a program is compared with its model
+
+
+def export_command(
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run or of a saved model.", show_default=False)
+    ],
+    format: Annotated[
+        str, typer.Option(help="pt2 (torch.export: any batch and grid) or onnx (any batch).")
+    ] = "pt2",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The file to write.", show_default="model.FORMAT in the folder"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Fields such as the program will be given, (N, C, *grid) in a file of any format "
+            "that inspect reads, or a task.toml; their grid is that of an .onnx program.",
+            show_default="test samples of the run",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the array in the file.")] = "input",
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Also return canonical field and coordinates of the frame."),
+    ] = False,
+    mover: Annotated[
+        bool,
+        typer.Option(
+            "--mover",
+            help="Write the action of the model's group instead, (field, coordinates) -> moved "
+            "field: mover-input.FORMAT, and mover-output.FORMAT at the time of the output.",
+        ),
+    ] = False,
+    datasets: Annotated[Path, typer.Option(help="Of a benchmark: where datasets are kept.")] = Path(
+        "datasets"
+    ),
+    model: Annotated[
+        str | None, typer.Option(help="The module:Class that the run was trained with.")
+    ] = None,
+) -> None:
+    """Write a model as a program that runs without this package, and as onnx without torch.
+
+    The program is compared with the model before the file is written, on real fields and on random
+    ones like them, and the file says what it expects. A program holds no checks: NaN makes NaN, and
+    a confidence of 0 means that the frame of a sample is not determined.
+
+    Example: pacefno export runs/burgers2d/pace-quick-seed42 --format onnx
+    """
+    with plain_errors():
+        if format not in ("pt2", "onnx"):
+            raise UsageError(f"--format: expected pt2 or onnx, got {format!r}")
+        import torch
+
+        from pacefno.exporting import Mover, export
+        from pacefno.inference import load
+
+        example = _example(run, data, name, datasets, model)
+        trained = load(run)
+        folder = run if run.is_dir() else run.parent
+        example = example.to(next(trained.parameters(), example).dtype)
+        jobs: list[tuple[Path, nn.Module, Tensor]]
+        if not mover:
+            jobs = [(output or folder / f"model.{format}", trained, example)]
+        else:
+            if output is not None:
+                raise UsageError("--mover writes two files with names of their own: no --output")
+            kinds = {"input": trained.input, "output": trained.output}
+            with torch.no_grad():
+                rows = {"input": example, "output": trained(example)}
+            jobs = [
+                (folder / f"mover-{kind}.{format}", Mover(trained.group, type).eval(), rows[kind])
+                for kind, type in kinds.items()
+            ]
+        for path, program, fields in jobs:
+            with Display(f"export to {path}"):
+                made = export(program, path, fields, details=details)
+            compared = made.document["agreement"]["fields"]
+            say(f"{path} written: {made.error:.1e} from the model (relative, {compared} fields)")
+
+
+def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str | None) -> Tensor:
+    """Some real fields: of a file, of a task, or the test samples of a run."""
+    from pacefno.checkpoint import CheckpointError
+    from pacefno.cli.library import check_same_task, open_own, run_labels
+    from pacefno.data.arrays_file import read_fields
+    from pacefno.data.own import open_task
+    from pacefno.inference import check_matches, load
+    from pacefno.paper.bench import prepare_data
+    from pacefno.paper.benchmarks import benchmark_named
+    from pacefno.train.evaluate import load_run
+
+    if data is not None and data.suffix != ".toml":
+        fields = read_fields(data, name)
+        check_matches(load(run), fields.values, fields.coordinates, fields.horizon, str(data))
+        return fields.values[:SAMPLES]
+    try:
+        labels = run_labels(run, model)
+    except CheckpointError as error:
+        raise UsageError(f"{error}: say --data FILE with fields such as it is given") from None
+    task: Task = load_run(run).config.task
+    source: Any
+    if data is not None or "task_file" in labels:
+        given, source = open_task(data) if data is not None else open_own(run, labels, None)
+        check_same_task(task, given)
+    elif {"problem", "preset"} <= set(labels):
+        with Display(f"data of {labels['problem']}") as display:
+            benchmark = benchmark_named(labels["problem"])
+            source = prepare_data(benchmark, labels["preset"], datasets, on_progress=display)
+    else:
+        raise UsageError(f"{run} does not say on what it was trained: say --data FILE")
+    if task.rollout is not None:
+        raise UsageError(f"{run} predicts trajectories: say --data FILE with windows of snapshots")
+    found: Tensor = source.load("test_id").select(slice(0, SAMPLES)).input
+    return found
