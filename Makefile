@@ -65,7 +65,7 @@ explorer: $(STAMP)  ## the page in which you drag fields and watch models: build
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
-	$(BIN)/pacefno report results --update README.md docs/results.md docs/lpsda.md docs/paper.md
+	$(BIN)/pacefno report results --update README.md docs/results.md docs/symmetries.md docs/lpsda.md docs/paper.md
 
 docs: $(VENV)/.docs  ## the site in build/docs, its examples run and its links followed (a few minutes); not part of `make test`
 	$(BIN)/python -m sphinx -q -E -a -b html -W --keep-going -d build/doctrees docs build/docs

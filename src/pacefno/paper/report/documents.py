@@ -2,7 +2,7 @@
 
 ``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark,
 ``table:ablation-burgers1d`` that of its ablation, ``table:summary`` one line per benchmark of
-pairs, ``table:paper-tables`` and its like the claims of the paper with what is there of each, and
+pairs, ``table:symmetries`` what finite symmetries earn, ``table:paper-tables`` and its like the claims of the paper with what is there of each, and
 ``table:paper-gallery`` the figures. Nothing else of a document is touched.
 """
 
@@ -21,6 +21,7 @@ from pacefno.paper.report.tables import (
     markdown_claims,
     markdown_of,
     markdown_summary,
+    markdown_symmetries,
     markdown_table,
 )
 from pacefno.registry import unknown
@@ -28,6 +29,7 @@ from pacefno.registry import unknown
 REGION = re.compile(r"^<!-- table:([\w-]+) -->\n(.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table:[\w-]+ -->$", re.MULTILINE)
 SUMMARY = "summary"
+SYMMETRIES = "symmetries"
 
 
 class DocumentError(UsageError):
@@ -81,6 +83,8 @@ def render(path: Path, tables: Tables, folders: Sequence[Path]) -> tuple[str, li
 def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> str:
     if name == SUMMARY:
         return markdown_summary(tables)
+    if name == SYMMETRIES:
+        return markdown_symmetries(tables)
     if name in tables:
         return markdown_table(tables[name])
     kind, _, part = name.partition("-")
@@ -90,7 +94,7 @@ def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> 
         table = ablation_table(folders, BENCHMARKS[part])
         return markdown_of(table) if table else "Not measured yet.\n"
     if name not in BENCHMARKS:
-        raise DocumentError(f"{path}: {unknown('table', name, [SUMMARY, *BENCHMARKS])}")
+        raise DocumentError(f"{path}: {unknown('table', name, [SUMMARY, SYMMETRIES, *BENCHMARKS])}")
     raise DocumentError(
         f"{path}: table:{name}: has no results: make them with `pacefno bench {name}`"
     )

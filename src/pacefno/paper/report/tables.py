@@ -22,9 +22,21 @@ from pacefno.paper.studies.base import study_cells
 from pacefno.paper.style import Statistic
 from pacefno.registry import unknown
 
-SUMMARY_ROWS = (
-    "fno", "fno-aug", "fno-nogrid-centred", "gfno", "pace", "pace-tta", "pace-gfno",
-)  # fmt: skip
+SUMMARY_ROWS = {  # row of a benchmark -> what somebody calls it who has not met its name
+    "fno": "plain FNO",
+    "fno-aug": "FNO trained on moved inputs",
+    "fno-nogrid-centred": "FNO without positions, mean removed",
+    "gfno": "group FNO",
+    "pace": "PACE around an FNO",
+    "pace-gfno": "PACE around a group FNO",
+}
+
+SYMMETRY_ROWS = {
+    "pace": "PACE around an FNO",
+    "pace-symmetrised": "averaged over the symmetry",
+    "pace-gfno-short": "group FNO, half the epochs",
+    "pace-gfno": "group FNO",
+}
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -223,9 +235,30 @@ def markdown_summary(tables: Tables) -> str:
     for table in of_pairs:
         paper = table.benchmark.paper.get("pace")
         cells = [_summary_cell(table, name) for name in shown]
-        ends = [f"{paper[1]:.4f}" if paper else "", table.preset]
-        rows.append([table.benchmark.title, *cells, *ends])
-    return _aligned(["problem", *shown, "paper: PACE", "preset"], rows) + "\n"
+        ends = [f"{paper[1]:.4f}" if paper else ""]
+        preset = "" if table.preset == "standard" else f", preset {table.preset}"
+        rows.append([f"{table.benchmark.title}{preset}", *cells, *ends])
+    heads = [SUMMARY_ROWS[name] for name in shown]
+    return _aligned(["moved inputs of", *heads, "paper: PACE"], rows) + "\n"
+
+
+def markdown_symmetries(tables: Tables) -> str:
+    """What a finite symmetry earns within PACE: ID errors, and what they are of PACE's without."""
+    rows = []
+    for table in (table for table in tables.values() if not table.of_rollouts):
+        cells = []
+        for name in SYMMETRY_ROWS:
+            line, plain = table.line(name), table.line("pace")
+            error = line.of("id_error") if line else None
+            base = plain.of("id_error") if plain else None
+            if line is None or error is None or base is None:
+                cells.append("–")
+                continue
+            seeds = len(set(line.seeds))
+            few = "" if seeds == len(table.seeds) else f", {seeds} seed{'s' * (seeds > 1)}"
+            cells.append(f"{error.mean:.4f} ({error.mean / base.mean:.2f}{few})")
+        rows.append([table.benchmark.title, *cells])
+    return _aligned(["problem", *SYMMETRY_ROWS.values()], rows) + "\n"
 
 
 def markdown_claims(section: str, folders: Sequence[Path]) -> str:
