@@ -544,7 +544,7 @@ def test_bench_makes_the_table_of_trajectories_too(forecasts: Path, tmp_path: Pa
     places = ("--data", forecasts, "--runs", tmp_path / "runs", "--results", tmp_path / "results")
     words = ("bench", name, "--preset", "smoke", "--models", "fno,pace-20", "--seeds", "42")
     text = call(*words, *places)
-    assert "PACE, 20 frames" in text and "0.0003 ± 0.0001" in text  # the paper's beside ours
+    assert "PACE, 20 snapshots" in text and "0.0003 ± 0.0001" in text  # the paper's beside ours
     rows = {row["model"]: row for row in results_file(tmp_path / "results", name).read()}
     assert set(rows) == {"fno", "pace-20"}
     assert rows["pace-20"]["equivariance_error"] < 1e-3 and rows["pace-20"]["finished"]

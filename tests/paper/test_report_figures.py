@@ -230,7 +230,7 @@ def test_errors_over_time_have_a_line_per_row_and_times_in_the_units_of_the_data
     line = drawing.figure.axes[0].lines[0]
     step = benchmark_named("kdv_easy").task.input.step
     assert np.allclose(np.asarray(line.get_xdata()), step * np.arange(1, 5))
-    assert legend_of(drawing.figure) == ["FNO, 20 frames + augmentation", "PACE, 20 frames"]
+    assert legend_of(drawing.figure) == ["FNO, 20 snapshots + augmentation", "PACE, 20 snapshots"]
 
 
 def test_one_snapshot_has_no_figure_over_time(tmp_path: Path) -> None:

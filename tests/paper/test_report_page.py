@@ -131,7 +131,7 @@ def test_a_benchmark_of_trajectories_alone_has_a_page_too(tmp_path: Path) -> Non
     merge_results(tmp_path / "results", "kdv_easy", [rollout("pace-20", 42, 0.2)])
     nothing = tmp_path / "no"
     page = write_report([tmp_path / "results"], tmp_path / "out", runs=nothing, data=nothing)
-    assert "PACE, 20 frames" in page.read_text() and "#overview" not in page.read_text()
+    assert "PACE, 20 snapshots" in page.read_text() and "#overview" not in page.read_text()
 
 
 def test_the_figures_of_studies_are_on_the_page(tmp_path: Path) -> None:
@@ -167,4 +167,4 @@ def test_a_rollout_of_every_trained_row_is_drawn(monkeypatch: pytest.MonkeyPatch
     (drawing,), used = write.draw_rollouts(benchmark, runs, Waves())
     assert used == ["fno-aug", "pace-20", "pace-1"]  # a plain FNO is not among those shown
     titles = [axis.get_title(loc="left") for axis in drawing.figure.axes if axis.images]
-    assert titles[0] == "truth" and "PACE, 1 frame" in titles and len(titles) == 7
+    assert titles[0] == "truth" and "PACE, 1 snapshot" in titles and len(titles) == 7

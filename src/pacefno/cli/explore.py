@@ -49,6 +49,15 @@ def explore_command(
             show_default="those of a benchmark's equation; no mirror",
         ),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="module:Class of an operator of yours that a run was trained with; imported "
+            "because you name it. May be repeated.",
+            metavar="MODULE:CLASS",
+            show_default=False,
+        ),
+    ] = None,
     runtime: Annotated[
         Path | None,
         typer.Option(
@@ -75,7 +84,10 @@ def explore_command(
         from pacefno.explorer.runtime import find_runtime
         from pacefno.explorer.serve import PageServer
         from pacefno.files import write_text
+        from pacefno.train.defaults import import_operator
 
+        for name in model or ():
+            import_operator(name)
         found = find_runtime(runtime)
         problems = gather(runs, data, samples, mirror)
         with Display("programs") as display:

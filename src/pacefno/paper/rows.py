@@ -8,16 +8,16 @@ __all__ = ["FIELD_ROWS", "GROUP_FNOS", "TRAJECTORY_ROWS", "Row", "listed", "row_
 
 # No model of trajectories has a channel of coordinates, as in LPSDA.
 TRAJECTORY_ROWS: dict[str, Row] = {
-    "fno": Row("FNO, 20 frames", positions=None, history=20, windows="blocks"),
-    "fno-g1": Row("FNO, 20 frames + time windows", positions=None, history=20, one_seed=True),
-    "fno-aug": Row("FNO, 20 frames + augmentation", positions=None, history=20, moved=True),
-    "pace-20": Row("PACE, 20 frames", positions=None, history=20, frame="analytic"),
+    "fno": Row("FNO, 20 snapshots", positions=None, history=20, windows="blocks"),
+    "fno-g1": Row("FNO, 20 snapshots + time windows", positions=None, history=20, one_seed=True),
+    "fno-aug": Row("FNO, 20 snapshots + augmentation", positions=None, history=20, moved=True),
+    "pace-20": Row("PACE, 20 snapshots", positions=None, history=20, frame="analytic"),
     "fno-aug-1": Row(
-        "FNO, 1 frame + augmentation", positions=None, history=1, moved=True, one_seed=True
+        "FNO, 1 snapshot + augmentation", positions=None, history=1, moved=True, one_seed=True
     ),
-    "pace-1": Row("PACE, 1 frame", positions=None, history=1, frame="analytic"),
+    "pace-1": Row("PACE, 1 snapshot", positions=None, history=1, frame="analytic"),
     "fno-aug-1-split": Row(
-        "FNO, 1 frame + augmentation, exact linear part",
+        "FNO, 1 snapshot + augmentation, exact linear part",
         positions=None,
         history=1,
         moved=True,
@@ -25,6 +25,10 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         one_seed=True,
     ),
     "pace-1-split": Row(
-        "PACE, 1 frame, exact linear part", positions=None, history=1, frame="analytic", split=True
+        "PACE, 1 snapshot, exact linear part",
+        positions=None,
+        history=1,
+        frame="analytic",
+        split=True,
     ),
 }
