@@ -209,7 +209,21 @@ def check_program(model: nn.Module, example: Tensor, path: Path, details: bool =
         assert float((program(field) - expected).norm() / expected.norm()) < 1e-4
 
 
+# One export takes from seconds to minutes, so `make test` has one of each format and
+# `make exports` all the others.
+COMBINATIONS = [
+    pytest.param(
+        name,
+        format,
+        marks=() if name == "galilean" else pytest.mark.exhaustive,
+    )
+    for name in FRAMED
+    for format in ("pt2", "onnx")
+]
+
+
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("format", ["pt2", "onnx"])
 @pytest.mark.parametrize("name", ["fno", "group-fno", "symmetrised"])
 def test_operators_leave_as_programs(name: str, format: str, tmp_path: Path) -> None:
@@ -218,8 +232,7 @@ def test_operators_leave_as_programs(name: str, format: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["pt2", "onnx"])
-@pytest.mark.parametrize("name", FRAMED)
+@pytest.mark.parametrize(("name", "format"), COMBINATIONS)
 def test_models_leave_as_programs(name: str, format: str, tmp_path: Path) -> None:
     model, example = framed(name)
     with torch.no_grad():
