@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
 NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
 
-.PHONY: help demo test exports check lint types bench wheel problems own models explorer tables docs pictures gif clean
+.PHONY: help demo test exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,7 +31,7 @@ wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and 
 	  "$$(ls build/wheel/*.whl)[paper]"
 	cd build/wheel && venv/bin/pacefno bench burgers1d_smooth --preset smoke --models fno,pace --seeds 42
 
-exports: $(STAMP)  ## export every combination of operator, group and frame and compare (about half an hour)
+exhaustive: $(STAMP)  ## every combination of parts exported, the explorer in Chromium (half an hour, beyond `make test`)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive
 
 check: $(STAMP) lint types  ## the same without the slow tests

@@ -17,7 +17,14 @@ from pacefno import Euclidean, FieldType, Galilean, Mover, SpecialGalilean, Tran
 from pacefno.errors import UsageError
 from pacefno.exporting import DOCUMENT, export, load_pt2, open_exported
 from pacefno.files import PathError
-from pacefno.frames import CNNFrame, EquivariantFrame, PhaseSlice, SeamFrame, TurningFrame
+from pacefno.frames import (
+    CNNFrame,
+    EquivariantFrame,
+    PhaseSlice,
+    QuarterSlice,
+    SeamFrame,
+    TurningFrame,
+)
 from pacefno.grid import (
     FieldError,
     band_limit,
@@ -210,7 +217,7 @@ def check_program(model: nn.Module, example: Tensor, path: Path, details: bool =
 
 
 # One export takes from seconds to minutes, so `make test` has one of each format and
-# `make exports` all the others.
+# `make exhaustive` all the others.
 COMBINATIONS = [
     pytest.param(
         name,
@@ -357,7 +364,9 @@ def test_parts_that_onnx_does_not_know_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be exported"):
         export(Spectral().eval(), tmp_path / "model.onnx", random(2, 1, 32))
     group = Euclidean()
-    searching = PACE(fno(2, 1), group, channels="w: pseudoscalar", frame=SeamFrame(group))
+    searching = PACE(
+        fno(2, 1), group, channels="w: pseudoscalar", frame=SeamFrame(group, QuarterSlice(group))
+    )
     with pytest.raises(UsageError, match="cannot be exported"):
         export(searching.eval(), tmp_path / "model.pt2", vortices(16))
 

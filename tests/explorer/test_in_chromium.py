@@ -25,6 +25,7 @@ PROBLEMS = ("burgers1d", "shallow_water", "navier_stokes")
 CLOSE = 1e-3  # relative: float32 in two runtimes, and what an error of a few percent makes of it
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed"),
 ]
 

@@ -104,6 +104,8 @@ STYLES: dict[str, Style] = {
     "pace-cnn-tta": Style(GREEN, ":", "x", 1.4),
     "pace-analytic": Style(BLACK, "-.", "h", 1.0),
     "pace-gfno": Style(GREY, "-.", "h", 2.0),
+    "gfno-short": Style(VERMILION, ":", "d", 1.4),
+    "pace-gfno-short": Style(VERMILION, "-.", "h", 1.4),
     "fno-symmetrised": Style(ORANGE, "--", "D", 1.4),
     "pace-symmetrised": Style(SKY, "-.", "D", 2.0),
     "fno-g1": Style(PURPLE, "--"),
