@@ -13,7 +13,7 @@ help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them on shifted inputs (a few minutes)
-	$(BIN)/pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42
+	$(BIN)/pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42 --jobs 3
 	$(BIN)/pacefno report runs/results --runs runs --data datasets --output report
 
 test: $(STAMP) lint types  ## everything that CI runs
@@ -63,14 +63,19 @@ own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five f
 models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/models/train.py
 
-explorer: $(STAMP)  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)
-	$(BIN)/pacefno explore $(foreach p,navier_stokes burgers1d burgers2d shallow_water,docs/models/$(p)/*/) --output build/explorer.html
+explorer: build/explorer.html  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)
+
+EXPLORED := shallow_water navier_stokes burgers1d burgers2d
+build/explorer.html: $(STAMP) $(wildcard src/pacefno/explorer/* docs/models/*/*/*) src/pacefno/exporting.py
+	$(BIN)/pacefno explore $(foreach p,$(EXPLORED),docs/models/$(p)/*/) --output $@
 
 tables: $(STAMP)  ## write the tables of README and docs from results/*.json, and the report
 	$(BIN)/pacefno report results --runs runs --data datasets --output report
 	$(BIN)/pacefno report results --update README.md docs/results.md docs/symmetries.md docs/lpsda.md docs/paper.md
+	$(BIN)/python benchmarks/documents.py
 
-docs: $(VENV)/.docs  ## the site in build/docs, its examples run and its links followed (a few minutes); not part of `make test`
+docs: $(VENV)/.docs  ## the site in build/docs, explorer included, its examples run and its links followed (minutes); not part of `make test`
+	@$(MAKE) --no-print-directory explorer || echo "the site is built without the explorer"
 	$(BIN)/python -m sphinx -q -E -a -b html -W --keep-going -d build/doctrees docs build/docs
 	$(BIN)/python docs/check_site.py build/docs
 	@echo "open build/docs/index.html"

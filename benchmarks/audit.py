@@ -5,18 +5,17 @@ foreign_operators.py). Then each is audited on flows that it has not seen, by ev
 the equation has: shifts, boosts, mirrors and quarter turns.
 
     pip install 'pacefno[train]' neuraloperator==2.0.0
-    python benchmarks/audit.py --minutes 4 --output results/audit.json --table docs/audit.md
+    python benchmarks/audit.py --minutes 4 --output results/audit.json
 
 The learning rate follows the clock and ends at 0 with the minutes. An operator that the output has
-already, trained with the same settings, is not trained again. With ``--minutes 0`` nothing is
-trained, and the table is written from the output that is there.
+already, trained with the same settings, is not trained again. ``python benchmarks/documents.py``
+writes the table of docs/audit.md from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ import pacefno
 from foreign_operators import CHANNELS, HORIZON, LENGTH, fit, make_operators, pairs
 from pacefno.task import Task
 
-REGION = re.compile(r"(?<=<!-- audit -->\n).*?(?=<!-- /audit -->)", re.DOTALL)
 WHOLE, FRACTION, BOOST, TOGETHER, POINT, EVERYTHING = (
     "shift by whole cells", "shift by fractions of a cell", "boost", "all together",
     "mirror or turn", "all together, mirrored or turned",
@@ -57,7 +55,7 @@ def make_task() -> Task:
     )
 
 
-def region(document: dict[str, Any]) -> str:
+def content(document: dict[str, Any]) -> str:
     """What the page says of a result file: how they were trained, the table, and the causes."""
     settings, models = document["settings"], document["models"]
     steps = " and ".join(str(found["training steps"]) for found in models.values())
@@ -87,7 +85,6 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=400, help="for training")
     parser.add_argument("--audited", type=int, default=20, help="samples of the audit")
     parser.add_argument("--output", type=Path, help="write the numbers here as JSON")
-    parser.add_argument("--table", type=Path, help="write the table into this page")
     parser.add_argument("--pages", type=Path, help="write one HTML page each into this folder")
     options = parser.parse_args()
     began = time.monotonic()
@@ -95,16 +92,9 @@ def main() -> None:
     document: dict[str, Any] = {"study": "audit", "settings": settings, "models": {}}
     if options.output and options.output.exists():
         before = json.loads(options.output.read_text())
-        if before["settings"] == settings or not options.minutes:
+        if before["settings"] == settings:
             document = before
-    if options.minutes:
-        train(document, options)
-    if options.table:
-        text = options.table.read_text(encoding="utf-8")
-        written, count = REGION.subn(lambda _: region(document), text)
-        if count != 1:
-            raise SystemExit(f"{options.table}: expected one <!-- audit --> ... <!-- /audit -->")
-        options.table.write_text(written, encoding="utf-8")
+    train(document, options)
     print(f"{time.monotonic() - began:.0f} s in all")
 
 

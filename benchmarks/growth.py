@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 import pacefno
 from _timing import machine
+from documents import markdown
 from pacefno.operators import GroupFNO
 
 
@@ -212,6 +213,19 @@ def draw(rows: dict[str, Any], path: Path) -> None:
         for line in (0, 1):
             panels[line, column].legend()
     figure.savefig(path, dpi=110)
+
+
+def content(document: dict[str, Any]) -> str:
+    """Exponents of time and memory, with the values at the largest size (docs/speed.md)."""
+    rows = []
+    for name, row in document["rows"].items():
+        sizes = f"{row['sizes'][0]:g} to {row['sizes'][-1]:g}"
+        slopes = [f"{row['exponents'][part]:.2f}" for part in ("seconds", "bytes")]
+        last = [f"{row['seconds'][-1]:.2f}", f"{row['bytes'][-1] / 1e6:.0f}"]
+        rows.append([name.replace("peer", "neuraloperator"), sizes, *slopes, *last])
+    head = ["what is varied", "sizes", "time ~ size^", "memory ~ size^"]
+    head += ["processor seconds at the largest", "MB at the largest"]
+    return f"{markdown(head, rows)}\n{document['machine']}; one thread.\n"
 
 
 def main() -> None:

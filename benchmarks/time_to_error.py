@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from _timing import CLOCKS, Clock, machine
+from documents import markdown
 from pacefno.data import prepare
 from pacefno.data.samples import Pairs, Source
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
@@ -228,6 +229,21 @@ def draw(document: dict[str, Any], path: Path) -> None:
     panels[0].set_ylabel("validation error (relative L2)")
     panels[0].legend()
     figure.savefig(path, dpi=150)
+
+
+def content(document: dict[str, Any]) -> str:
+    """Seconds of both sides to some errors, and what they are of each other (docs/speed.md)."""
+    rows = []
+    for name, found in document["problems"].items():
+        title = benchmark_named(name).title
+        for row in found["compared"]:
+            seconds = f"{row['pacefno_seconds']:.0f}", f"{row['peer_seconds']:.0f}"
+            rows.append([title, f"{row['error']:.4f}", *seconds, f"{row['ratio']:.1f}"])
+    clock = "processor seconds" if document["clock"] == "cpu" else "seconds"
+    head = ["problem", "validation error", f"pacefno, {clock}", f"neuraloperator, {clock}", "ratio"]
+    threads = f"{document['threads']} thread{'s' * (document['threads'] > 1)}"
+    how = f"Preset `{document['preset']}`, {threads}, {document['machine']}."
+    return f"{markdown(head, rows)}\n{how}\n"
 
 
 def numbers(kind: Callable[[str], float], text: str) -> list[float]:

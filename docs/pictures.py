@@ -10,6 +10,7 @@ errors are those of the models.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from torch import Tensor
 
 import pacefno
 from pacefno.paper.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, SHADE, SIGNED, VERMILION
+from pacefno.train.evaluate import load_run
 
 matplotlib.use("Agg")
 FIGURES = Path(__file__).parent / "figures"
@@ -228,25 +230,53 @@ MODELS = Path(__file__).parent / "models"
 PROBLEM = "shallow_water"
 FRAMES = 36  # of the loop, there and back
 FARTHEST = (0.45, 0.3, 0.8, 0.5)  # shifts in periods, velocities: the end of the path
-COLOURS = 96  # of the palette
+COLOURS = 80  # of the fields in the palette; lines and letters have their own
 MODEL_TITLES = {"fno": "FNO", "pace": "PACE", "fno-aug": "FNO + augmentation"}
-TRAINED = (0.15, 0.15, 0.2, 0.2)  # `train_range` of the benchmark
 LARGEST = 2_000_000  # bytes
 
 
-def load_drag(models: Path) -> tuple[dict[str, pacefno.PACE], Tensor, Tensor]:
-    """The models and one sample of the moving picture."""
+def load_drag(models: Path) -> tuple[dict[str, pacefno.PACE], pacefno.Task, Tensor, Tensor]:
+    """The models, their task and one sample of the moving picture."""
     folder = models / PROBLEM
     if not folder.exists():
         raise SystemExit(f"{folder}: expected trained models: make models")
     samples = load_file(folder / "samples.safetensors")
     found = {title: pacefno.load(folder / name) for name, title in MODEL_TITLES.items()}
-    return found, samples["input"][:1], samples["target"][:1]
+    task = load_run(folder / "pace").config.task
+    return found, task, samples["input"][:1], samples["target"][:1]
+
+
+def fingerprint(models: Path) -> str:
+    """Of the models and samples in the picture, kept as its comment: a test compares them."""
+    files = sorted((models / PROBLEM).rglob("*.safetensors"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def draw_palette() -> Image.Image:
+    """The colours of the moving picture: cividis, and each line and letter with its soft edges.
+
+    Chosen rather than counted: few pixels are lines, so that an adaptive palette would give two of
+    them one colour.
+    """
+    colours = [(255, 255, 255)]
+    for share in numpy.linspace(0, 1, COLOURS):
+        colours.append(tuple(round(255 * c) for c in matplotlib.colormaps["cividis"](share)[:3]))
+    paper, shade = (numpy.array(matplotlib.colors.to_rgb(c)) for c in ("white", SHADE))
+    colours.append(tuple(round(255 * c) for c in shade))
+    for name in ("black", INK, GREY, FAINT, VERMILION, BLUE, ORANGE):
+        ink = numpy.array(matplotlib.colors.to_rgb(name))
+        for strength in (0.25, 0.5, 0.75, 1.0):
+            mixed = strength * ink + (1 - strength) * (shade if name == GREY else paper)
+            colours.append(tuple(round(255 * c) for c in mixed))
+    assert len(colours) <= 128  # seven bits for each pixel
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for colour in colours for part in colour])
+    return palette
 
 
 def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
     """A field dragged and set in motion, there and back: input, truth, both predictions, errors."""
-    known, field, target = load_drag(models)
+    known, task, field, target = load_drag(models)
     pace = known["PACE"]
     group, names = pace.group, list(known)
     shares = [(1 - math.cos(2 * math.pi * i / FRAMES)) / 2 for i in range(FRAMES // 2 + 1)]
@@ -259,11 +289,13 @@ def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
             found = [model(moved) for model in known.values()]
         fields.append([one[0, 0] for one in (moved, truth, *found)])
         for name, one in zip(names, found, strict=True):
-            error = pacefno.metrics.canonical_error(group, pace.output, xi, one, truth)
+            error = pacefno.metrics.canonical_error(
+                group, pace.output, xi, one, truth, per_channel=task.per_channel
+            )
             errors[name].append(float(error))
     seen = torch.cat([field[0, 0].flatten(), target[0, 0].flatten()])
     low, high = (float(seen.quantile(share)) for share in (0.01, 0.99))
-    inside = min(reach / far for reach, far in zip(TRAINED, FARTHEST, strict=True))
+    inside = min(reach / far for reach, far in zip(task.train_range, FARTHEST, strict=True))
     pages = []
     for number, share in enumerate(shares):
         figure = Figure(figsize=(7.6, 3.9), dpi=100, facecolor="white")
@@ -292,7 +324,7 @@ def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
         axes.axvspan(0, inside, color=SHADE)
         axes.text(
             inside / 2,
-            1.6,
+            3.2,
             "moved so far in training",
             ha="center",
             va="top",
@@ -300,15 +332,19 @@ def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
             color=GREY,
         )
         for name, colour in zip(names, (VERMILION, BLUE, ORANGE), strict=True):
-            axes.semilogy(shares, errors[name], color=colour, lw=1.8, label=name)
+            axes.semilogy(shares, errors[name], color=colour, lw=2)
             axes.plot(share, errors[name][number], "o", color=colour, ms=8)
-        axes.set(xlim=(0, 1.01), ylim=(0.02, 2), yticks=[0.1, 1], yticklabels=["10 %", "100 %"])
+            at, lift = {"FNO": (8, 5), "PACE": (4, -12)}.get(name, (-5, -14))
+            axes.annotate(
+                name, (shares[at], errors[name][at]), (0, lift), textcoords="offset points",
+                ha="center", fontsize=9, weight="bold", color=colour,
+            )  # fmt: skip
+        axes.set(xlim=(0, 1.01), ylim=(0.06, 4), yticks=[0.1, 1], yticklabels=["10 %", "100 %"])
         axes.set_xlabel("how far and how fast it is dragged", fontsize=9)
         axes.set_ylabel("error", fontsize=9)
         axes.tick_params(labelsize=8)
         axes.set_xticks([])
         axes.minorticks_off()
-        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", borderpad=0.1)
         axes.spines[["top", "right"]].set_visible(False)
         speed = math.hypot(*FARTHEST[2:]) * share
         place = (
@@ -318,20 +354,15 @@ def draw_drag(models: Path, output: Path, stills: Path | None) -> None:
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         pages.append(Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB"))
-    both = Image.new("RGB", (pages[0].width, 2 * pages[0].height))
-    both.paste(pages[0])
-    both.paste(pages[-1], (0, pages[0].height))
-    palette = both.quantize(COLOURS)
+    palette = draw_palette()
     reduced = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
-    colours, white = reduced[0].getpalette(), reduced[0].getpixel((0, 0))
-    assert colours is not None and isinstance(white, int)
-    colours[3 * white : 3 * white + 3] = [255, 255, 255]  # the page; it was rounded
-    for page in reduced:
-        page.putpalette(colours)
     loop = [*reduced, *reduced[-2:0:-1]]
     durations = [90] * len(loop)
     durations[0] = durations[len(shares) - 1] = 900  # rest at both ends
-    loop[0].save(output, save_all=True, append_images=loop[1:], duration=durations, loop=0)
+    loop[0].save(
+        output, save_all=True, append_images=loop[1:], duration=durations, loop=0,
+        comment=f"of the models {fingerprint(models)}".encode(),
+    )  # fmt: skip
     size = output.stat().st_size
     print(f"{output}: {len(loop)} frames, {size / 1e6:.2f} MB")
     for name in names:

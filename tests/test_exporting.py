@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -344,6 +346,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path) -> Non
         (waves1d(), "model.pt2", field.half(), "model.float"),
         (waves1d(), "model.pt2", broken, "infinite"),
         (waves1d(), "model.pt2", field.double(), "float32"),
+        (waves1d(), "model.pt2", random(2, 1, 4), r"need at least \(7,\) points, got \(4,\)"),
         (Deciding().eval(), "model.pt2", field, "cannot be exported"),
     ]
     for bad, name, example, message in cases:
@@ -362,6 +365,21 @@ def test_parts_that_onnx_does_not_know_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="cannot be exported"):
         export(searching.eval(), tmp_path / "model.pt2", vortices(16))
+
+
+def test_a_missing_package_and_a_place_to_write_are_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacefno.exporting, "_trace", None)
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "model.pt2", tmp_path / "model.pt2"):
+        (tmp_path / "model.pt2").mkdir(exist_ok=True)
+        with pytest.raises(PathError, match="cannot be written"):
+            export(waves1d(), place, random(2, 1, 32))
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(UsageError, match=r"onnxscript: pip install 'pacefno\[export\]'"):
+        export(waves1d(), tmp_path / "model.onnx", random(2, 1, 32))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "model.pt2"]
 
 
 def test_a_program_that_differs_from_its_model_is_not_written(
@@ -395,6 +413,23 @@ def test_a_compiled_model_is_one_graph(name: str) -> None:
     model, field = framed(name)
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        expected, found = model(field), compiled(field)
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@pytest.mark.parametrize("name", ["galilean", "euclidean"])
+def test_inductor_compiles_a_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To machine code, by the default backend of torch.compile; minutes each."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    model, field = framed(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True)
     with torch.no_grad():
         expected, found = model(field), compiled(field)
     assert float((found - expected).norm() / expected.norm()) < 1e-5
@@ -438,6 +473,34 @@ def test_parallel_wrappers_train_the_same_model(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+def train_a_share(rank: int, folder: Path) -> None:
+    """One of two processes: its half of the batch; the first keeps the gradients."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    try:
+        model = nn.parallel.DistributedDataParallel(waves1d().train())
+        field = random(4, 1, 32)[2 * rank : 2 * rank + 2]
+        model(field).square().mean().backward()
+        if rank == 0:
+            found = [p.grad for p in model.parameters() if p.grad is not None]
+            torch.save(found, folder / "gradients.pt")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(train_a_share, (tmp_path,), nprocs=2)
+    found = torch.load(tmp_path / "gradients.pt", weights_only=True)
+    model = waves1d().train()
+    model(random(4, 1, 32)).square().mean().backward()
+    expected = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(found) == len(expected) > 4
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-5)
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -463,4 +526,8 @@ def test_the_command_writes_programs_and_says_how_close_they_are(tmp_path: Path)
     call("export", run, "--mover", "--data", tmp_path / "fields.npz")
     assert {p.name for p in run.glob("mover*")} == {"mover-input.pt2", "mover-output.pt2"}
     assert "--data FILE" in call("export", run, code=2)
+    assert "no such folder" in (said := call("export", tmp_path / "gone", code=1))
+    assert "--data" not in said
+    words = ("export", run, "--data", tmp_path / "fields.npz", "--output")
+    assert "cannot be written" in call(*words, tmp_path / "fields.npz" / "model.pt2", code=1)
     assert "pt2 or onnx" in call("export", run, "--format", "tflite", code=2)

@@ -217,16 +217,19 @@ def test_a_script_without_a_main_guard_is_told_so_and_does_not_hang(tmp_path: Pa
 
 @pytest.mark.slow
 def test_the_command_line_makes_a_table_of_toys(tmp_path: Path) -> None:
-    """Worker processes make the data, so they have to find the module too."""
+    """Worker processes make the data and train, so they have to find the module too."""
     shutil.copy(TOY, tmp_path / "toymodule.py")
     words = ["bench", "toy-growth", "--preset", "smoke", "--models", "fno,pace-unet"]
-    table = command(tmp_path, *words, "--seeds", "42")
+    table = command(tmp_path, *words, "--seeds", "42", "--jobs", "2")
     assert table.returncode == 0, table.stderr
+    assert "2 trainings, 2 at a time" in table.stderr
     assert "PACE around a U-Net" in table.stdout
     rows = json.loads((tmp_path / "runs" / "results" / "toy-growth.json").read_text())["rows"]
     assert {row["model"] for row in rows} == {"fno", "pace-unet"}
     run = "runs/toy-growth/pace-unet-smoke-seed42"
     data = "datasets/toy-growth/smoke-seed42/test_id.h5"
+    trained = command(tmp_path, "train", "toy-growth", "--model", "unet", "--preset", "smoke")
+    assert "Score it with: pacefno --import toymodule evaluate runs/toy-growth/" in trained.stdout
     predicted = command(tmp_path, "predict", run, data, "out.npz")
     assert predicted.returncode == 0, predicted.stderr
     without = [sys.executable, "-m", "pacefno.cli", "predict", run, data, "out.npz"]

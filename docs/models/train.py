@@ -34,7 +34,7 @@ from pacefno.paper.benchmarks import Benchmark, benchmark_named, make_task
 from pacefno.paper.presets import config_for
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.evaluate import load_run, score
-from pacefno.train.loop import CONFIG_FILE, train
+from pacefno.train.loop import CONFIG_FILE, LOG_FILE, train
 
 HERE = Path(__file__).parent
 TRAINED, WRAPPED = ("fno", "fno-aug"), "pace"
@@ -93,7 +93,7 @@ def make(name: str, out: Path, data: Path) -> dict[str, Any]:
             wrap(plain, run, config)
         else:
             train(config, source, run)
-            for file in (*run.glob("epoch*"), run / "run.lock"):
+            for file in (*run.glob("epoch*"), run / "run.lock", run / LOG_FILE):
                 file.unlink(missing_ok=True)
         trained = load_run(run)
         scored = score(trained.model, config.task, source)

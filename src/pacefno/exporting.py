@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pacefno.errors import UsageError
 from pacefno.fields import Box, Field, FieldType
-from pacefno.files import PathError, write_bytes
+from pacefno.files import PathError, check_writable, write_bytes
 from pacefno.grid import FieldError, check_field, resample, transforms_as_products
 from pacefno.groups import Group
 from pacefno.pace import PACE, UndeterminedFrameWarning
@@ -148,6 +148,7 @@ def export(
     inputs = _inputs_of(model, example, box)
     make = _made_onnx if path.suffix == ".onnx" else _made_pt2
     with _quiet():
+        wrapped(**inputs)  # what the model refuses it refuses here, in numbers and not in symbols
         pack, program = make(wrapped, inputs)
         document = _document(model, wrapped, inputs, program)
         error, fields = _compare(wrapped, Program(path, pack(document)), inputs)
@@ -175,6 +176,7 @@ def _check_request(model: nn.Module, path: Path, example: Tensor) -> None:
     if path.suffix == ".onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
             _import(name)
+    check_writable(path)
 
 
 def _import(name: str) -> Any:

@@ -62,6 +62,21 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before minutes of work are done for it."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        make_folder(path.parent)
+        temporary.touch()
+        if path.is_dir():
+            raise IsADirectoryError(None, "is a folder", str(path))
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}"
+        raise PathError(path, f"cannot be written ({reason}): name another file") from None
+    finally:
+        remove(temporary)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically by this text in UTF-8; missing folders are created."""
     write_bytes(path, text.encode())

@@ -277,10 +277,17 @@ def resample(field: Tensor, shape: Sequence[int]) -> Tensor:
         return field
     if old == shape:
         return field
-    spectrum = to_spectrum(field, dim)
-    for axis, (n_old, n_new) in enumerate(zip(old, shape, strict=True)):
+    return from_spectrum(resize_spectrum(to_spectrum(field, dim), old, shape), shape).to(
+        field.dtype
+    )
+
+
+def resize_spectrum(spectrum: Tensor, old: Sequence[int], new: Sequence[int]) -> Tensor:
+    """The half spectrum (:func:`to_spectrum`) of a field on another grid, see :func:`resample`."""
+    dim = len(old)
+    for axis, (n_old, n_new) in enumerate(zip(old, new, strict=True)):
         spectrum = _resize_axis(spectrum, axis - dim, n_old, n_new, half=axis == dim - 1)
-    return from_spectrum(spectrum, shape).to(field.dtype)
+    return spectrum
 
 
 def _resize_axis(spectrum: Tensor, axis: int, n_old: int, n_new: int, *, half: bool) -> Tensor:

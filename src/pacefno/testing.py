@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,16 +32,9 @@ BATCH = 4
 LONG_WAVES = 6  # the largest wavenumber of a random field where a law needs a resolved one
 
 
-class Broken(NamedTuple):
+def _broken_law(law: str, measured: float, allowed: float, says: str) -> str:
     """A law that does not hold: by how much it is broken, and what it says."""
-
-    law: str
-    measured: float
-    allowed: float
-    says: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: off by {self.measured:.3g}, allowed {self.allowed:.3g}: {self.says}"
+    return f"{law}: off by {measured:.3g}, allowed {allowed:.3g}: {says}"
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -330,65 +322,55 @@ def group_laws(
     xi, eta, zeta = (far_elements(group, BATCH, seed + i) for i in range(3))
     plain_xi, plain_eta = group.composable(xi), group.composable(eta)
     densities = any(q.how.needs_density for q in type.quantities)
-    measured = [
-        Broken("identity", identity_law(group, smooth), allowed, "act(a, identity) is a"),
-        Broken("inverse", inverse_law(group, smooth, xi), allowed, "inverse undoes act, and back"),
-        Broken(
-            "inverse of all modes",
+    rounding = EXACT[torch.float64]  # of coordinates, whatever the field
+    tolerances = {"inverse element": rounding, "associativity": rounding, "derivatives": 1e-7}
+    if densities:
+        tolerances["kinematic"] = max(allowed, ALIASED)
+    laws = {
+        "identity": (identity_law(group, smooth), "act(a, identity) is a"),
+        "inverse": (inverse_law(group, smooth, xi), "inverse undoes act, and back"),
+        "inverse of all modes": (
             inverse_law(group, white, xi),
-            allowed,
             "the same for white noise: does a Nyquist mode get a phase?",
         ),
-        Broken(
-            "composition",
+        "composition": (
             composition_law(group, smooth, plain_xi, plain_eta),
-            allowed,
             "act(act(a, eta), xi) is act(a, compose(xi, eta)); see Group.composable",
         ),
-        Broken(
-            "inverse element",
+        "inverse element": (
             inverse_element_law(group, xi),
-            EXACT[torch.float64],
             "compose(xi, inverse_element(xi)) is the identity",
         ),
-        Broken(
-            "action of the inverse element",
+        "action of the inverse element": (
             inverse_action_law(group, smooth, plain_xi),
-            allowed,
             "act(a, inverse_element(xi)) is inverse(a, xi); see Group.composable",
         ),
-        Broken(
-            "associativity",
+        "associativity": (
             associative_law(group, 0.1 * xi, 0.1 * eta, 0.1 * zeta),
-            EXACT[torch.float64],
             "(xi eta) zeta is xi (eta zeta)",
         ),
-        Broken(
-            "unitarity",
+        "unitarity": (
             unitary_law(group, smooth, other, xi if group.is_unitary(type) else plain_xi),
-            allowed,
             "spatial coordinates keep inner products; see Group.is_unitary",
         ),
-        Broken(
-            "batch",
+        "batch": (
             batch_law(group, smooth, xi),
-            allowed,
             "each sample is moved by its own element, whatever its batch mates",
         ),
-        Broken(
-            "kinematic",
+        "kinematic": (
             kinematic_law(group, long, plain_xi if densities else xi),  # a mean of m / h is torn
-            max(allowed, ALIASED) if densities else allowed,
             "kinematic(act(a, xi)) is the kinematic part of compose(xi, frame of a)",
         ),
-        Broken(
-            "derivatives",
+        "derivatives": (
             tangent_law(group, exact, xi, eta),
-            1e-7,
             "derivatives in xi agree with differences: is xi detached somewhere?",
         ),
+    }
+    broken = [
+        _broken_law(name, off, tolerances.get(name, allowed), says)
+        for name, (off, says) in laws.items()
+        if not off <= tolerances.get(name, allowed)
     ]
-    broken = [str(law) for law in measured if not law.measured <= law.allowed]
     if not gradients_are_finite(group, smooth, xi):
         broken.append("gradients: not finite in the field or in the coordinates")
     broken += _not_in_float64(group, smooth, xi.float())
@@ -453,11 +435,9 @@ def frame_laws(
     if any(lost):
         names = [name for name, no in zip(group.coordinates, lost, strict=True) if no]
         broken.append(f"quality: this field does not determine {', '.join(names)}: take another")
-    defect = Broken(
-        "equivariance", frame_defect(frame, group, typed, xi), allowed, "E(C_g a) is g E(a)"
-    )
-    if not defect.measured <= defect.allowed:
-        broken.append(str(defect))
+    defect = frame_defect(frame, group, typed, xi)
+    if not defect <= allowed:
+        broken.append(_broken_law("equivariance", defect, allowed, "E(C_g a) is g E(a)"))
     broken += _laws_of_constants(frame, group, typed)
     _report(
         f"{frame.__class__.__name__} of {group.name} on {type.text or 'any channels'!r}", broken

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 import pacefno
 from own_examples import POINTS, SNAPSHOTS, STEP, waves, write_own
 from pacefno.cli import app
-from pacefno.cli.library import check_same_task
-from pacefno.data.own import open_task
+from pacefno.data.own import check_same_task, open_task
 from pacefno.errors import UsageError
 from pacefno.metrics import relative_l2
 from pacefno.paper.report.rollout import draw_rollout, write_film

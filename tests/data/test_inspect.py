@@ -350,7 +350,7 @@ WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no axes at all": (
         lambda f: npz(f, velocity=VALUES[:, :, 0, 0, :7]),
         [],
-        "nobody can tell the axes.*say which is which",
+        "the axes of .* cannot be told.*say which is which",
     ),
     "wrong ending": (wrong_ending, [], "looks like hdf5 inside, not npy: name it a.h5"),
     "truncated": (truncated, [], "truncated or no .npz file.*copy it again"),
@@ -431,9 +431,9 @@ HANDLED: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "missing coordinates": (
         lambda f: npz(f, x=None, y=None),
         [],
-        "only you can know input.lengths",
+        "the file does not say input.lengths",
     ),
-    "missing times": (lambda f: npz(f, t=None), [], "only you can know input.step"),
+    "missing times": (lambda f: npz(f, t=None), [], "the file does not say input.step"),
     "non-periodic, meant": (not_periodic, ["--allow", "non-periodic"], "10 samples"),
     "wrong ending, said": (wrong_ending, ["--format", "hdf5"], "10 samples"),
     "Fortran's order": (

@@ -31,6 +31,7 @@ from file_examples import (
 from pacefno.data import Contents, DatasetError, FileFormat, FileSource, StoredArray, open_task
 from pacefno.data.inspect import _toml
 from pacefno.data.own import open_document
+from pacefno.data.samples import in_batches
 from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.grid import FieldError
@@ -146,11 +147,10 @@ def test_the_training_grid_may_be_coarser_than_the_file(tmp_path: Path) -> None:
 
 def test_batches_run_through_all_samples(tmp_path: Path) -> None:
     pairs = opened(tmp_path).load("train")
-    batches = list(pairs.iterate(5))
+    batches = [pairs.select(rows) for rows in in_batches(pairs, 5)]
     assert [len(batch) for batch in batches] == [5] * 6 + [2]
     whole = pairs.select(slice(None))
     assert torch.equal(torch.cat([batch.input for batch in batches]), whole.input)
-    assert pairs.nbytes == whole.input.nbytes + whole.target.nbytes
     with pytest.raises(UsageError, match="no rows were selected"):
         pairs.select(slice(0, 0))
 
@@ -400,10 +400,8 @@ def test_a_rotation_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
         {**data, "allow": ["non-periodic"]}, input=box, group={"name": "euclidean"}, ood=ood
     )
     del entries["group"]["dim"]
-    _, source = open_document(entries, tmp_path)
-    assert len(source.load("test_id")) > 0
     with pytest.raises(UsageError, match="not exact on a periodic grid.*inexact = true"):
-        source.load("test_ood")
+        open_document(entries, tmp_path)
     for change in ({"inexact": True}, {"high": [0.5, 0.5, 0.0]}):
         _, source = open_document({**entries, "ood": {**ood, **change}}, tmp_path)
         assert torch.isfinite(source.load("test_ood").select(slice(0, 2)).input).all()
@@ -422,7 +420,7 @@ def test_without_a_range_nothing_is_moved(tmp_path: Path) -> None:
         source.load("tset")
     short = {**entries, "ood": {"low": [0.1], "high": [0.2]}}
     with pytest.raises(UsageError, match="for each of"):
-        open_document(short, tmp_path)[1].load("test_ood")
+        open_document(short, tmp_path)
 
 
 # --- files larger than memory ---------------------------------------------------------------------
@@ -443,7 +441,7 @@ for split in ("train", "validation", "test_id", "test_ood"):
     pairs = source.load(split)
     batch = pairs.select(slice(len(pairs) - 4, None))
     assert batch.input.shape == (4, 2, 256, 256), batch.input.shape
-print(peak() - before, pairs.nbytes)
+print(peak() - before, len(pairs) * (batch.input.nbytes + batch.target.nbytes) // len(batch))
 """
 
 

@@ -45,19 +45,3 @@ def test_the_files_and_commands_of_the_page_work(tmp_path: Path) -> None:
     assert "at the edges of the box: it pads" in found["verdict"]
     assert max(r["wrapped"] for r in found["rows"]) < 1.15 * found["rest"]["error"]
     assert "<svg" in (tmp_path / "audit.html").read_text(encoding="utf-8")
-
-
-def test_the_numbers_of_the_two_operators_are_those_of_the_result_file() -> None:
-    """They are written there by ``python benchmarks/audit.py --minutes 0 ... --table``."""
-    root = PAGE.parents[1]
-    script = """
-import json, sys
-from audit import REGION, region
-text, found = (open(path, encoding="utf-8").read() for path in sys.argv[1:])
-assert REGION.findall(text) == [region(json.loads(found))], region(json.loads(found))
-"""
-    paths = (root / "benchmarks", Path(pacefno.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    words = [sys.executable, "-c", script, str(PAGE), str(root / "results" / "audit.json")]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]

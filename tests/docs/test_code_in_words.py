@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-WITH_EXAMPLES = ("pace", "fields", "metrics", "groups.translation", "operators.symmetrised", "grid")
+SOURCE = Path(__file__).parents[2] / "src" / "pacefno"
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in sorted(SOURCE.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 SNIPPETS = """
 import pacefno, torch
 operator = pacefno.FNO(dim=2, in_channels=3, out_channels=3, width=4, modes=4)
@@ -25,9 +30,13 @@ def test_the_examples_of_docstrings_give_what_they_say(module: str) -> None:
     assert found.attempted > 0 and found.failed == 0
 
 
-def test_the_blocks_of_pages_run() -> None:
-    """In a process of their own, because they register parts."""
-    pages = {"method.md": "", "symmetries.md": SNIPPETS, "adding.md": ""}
+def test_there_are_examples_in_docstrings() -> None:
+    assert len(WITH_EXAMPLES) >= 6 and "pace" in WITH_EXAMPLES
+
+
+def test_the_blocks_of_pages_run(tmp_path: Path) -> None:
+    """In a process of their own, because they register parts and write files."""
+    pages = {"method.md": "", "symmetries.md": SNIPPETS, "adding.md": "", "export.md": ""}
     program = "blocks = []\n"
     for page, before in pages.items():
         text = (DOCS / page).read_text(encoding="utf-8")
@@ -36,6 +45,10 @@ def test_the_blocks_of_pages_run() -> None:
         program += "".join(f"blocks.append({before + block!r})\n" for block in blocks)
     program += "for block in blocks:\n    exec(block, {'__name__': 'page'})\n"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

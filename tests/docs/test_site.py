@@ -108,9 +108,11 @@ def test_broken_links_of_a_built_site_are_found(tmp_path: Path) -> None:
     assert sorted(line.split(": ")[1] for line in found) == sorted([*bad, "b.html#here"])
 
 
-def test_the_moving_picture_is_small_and_moves() -> None:
+def test_the_moving_picture_is_small_and_moves_and_is_of_the_committed_models() -> None:
     image = pytest.importorskip("PIL.Image", reason="pictures need the extra paper")
     path = DOCS / "figures" / "drag.gif"
     assert path.stat().st_size < 2_000_000
     with image.open(path) as film:
         assert film.n_frames > 20 and film.width <= 900
+        made_of = film.info["comment"].decode()
+    assert made_of.endswith(script("pictures").fingerprint(DOCS / "models")), "say: make gif"

@@ -146,19 +146,35 @@ class Page:
         held = {"button": "left", "buttons": 0 if kind == "mouseReleased" else 1, "clickCount": 1}
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **held)
 
-    def drag(self, selector: str, by: tuple[float, float], steps: int = 8) -> None:
-        """Drag from the middle of an element, by shares of its size; y points down."""
+    def _middle(self, selector: str) -> list[float]:
+        """Where the middle of an element is on the screen, and its size, after scrolling there."""
         rectangle = f"document.querySelector({selector!r}).getBoundingClientRect()"
-        x, y, width, height = self.evaluate(
+        found: list[float] = self.evaluate(
             f"(() => {{ document.querySelector({selector!r}).scrollIntoView({{block: 'center'}});"
             f" const r = {rectangle}; return [r.x + r.width / 2, r.y + r.height / 2, r.width,"
             " r.height]; })()"
         )
+        return found
+
+    def drag(self, selector: str, by: tuple[float, float], steps: int = 8) -> None:
+        """Drag from the middle of an element, by shares of its size; y points down."""
+        x, y, width, height = self._middle(selector)
         self.mouse("mousePressed", x, y)
         for step in range(1, steps + 1):
             share = step / steps
             self.mouse("mouseMoved", x + by[0] * width * share, y + by[1] * height * share)
         self.mouse("mouseReleased", x + by[0] * width, y + by[1] * height)
+
+    def touch(self, selector: str, by: tuple[float, float], steps: int = 8) -> None:
+        """Drag with a finger, as :meth:`drag` does with a mouse."""
+        self.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        x, y, width, height = self._middle(selector)
+        for step in range(steps + 1):
+            at = {"x": x + by[0] * width * step / steps, "y": y + by[1] * height * step / steps}
+            kind = "touchMove" if step else "touchStart"
+            self.call("Input.dispatchTouchEvent", type=kind, touchPoints=[at])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self.call("Emulation.setTouchEmulationEnabled", enabled=False)
 
     def key(self, key: str, shift: bool = False) -> None:
         for kind in ("keyDown", "keyUp"):

@@ -61,7 +61,11 @@ def stored(page: str) -> tuple[dict, dict[str, bytes]]:
 @pytest.mark.usefixtures("without_programs")
 def test_the_page_holds_samples_programs_and_words() -> None:
     problem = make_problem()
-    document, packed = stored(build_page([problem], RUNTIME))
+    told: list[tuple[int, int]] = []
+    document, packed = stored(
+        build_page([problem], RUNTIME, lambda done, total: told.append((done, total)))
+    )
+    assert told == [(done, 4) for done in range(5)]  # from 0: the time left is counted from there
     (about,) = document["problems"]
     assert (about["title"], about["grid"], about["samples"]) == ("Small & <odd>", [12, 12], 2)
     assert [m["title"] for m in about["models"]] == ["FNO", "PACE </script><b>"]

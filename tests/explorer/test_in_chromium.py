@@ -131,6 +131,11 @@ def test_numbers_on_the_page_are_those_of_python(
     xi = json.loads(dragged["xi"])
     assert xi[0] == pytest.approx(0.21, abs=0.02) and dragged["inside"] == "no"
     assert dragged["path"] > 1
+    boosts = [v for v, name in zip(xi, problem.task.group.coordinates, strict=True)
+              if name.startswith("velocity")]  # fmt: skip
+    assert all(abs(v) > 0.1 for v in boosts)  # one drag shifts and sets in motion
+    if boosts:
+        assert dragged["errors"]["fno"][0] > 3 * dragged["errors"]["pace"][0]
     compare(problem, dragged)
     # A slider where there is one, the mirror, another sample, and the keyboard.
     page.evaluate(
@@ -155,11 +160,43 @@ def test_numbers_on_the_page_are_those_of_python(
     assert moved["notice"] == ""
 
 
-def test_it_fits_a_phone(page: Page) -> None:
-    page.resize(360, 780)
+def test_dragging_shifts_or_boosts_as_chosen(page: Page) -> None:
+    choose(page, "shallow_water")
+    for button, moved in ((1, [True, True, False, False]), (2, [False, False, True, True])):
+        page.evaluate("document.getElementById('reset').click()")
+        settle(page)
+        page.evaluate(f"document.querySelectorAll('#drags button')[{button}].click()")
+        page.drag("#input", (0.2, 0.1))
+        assert [abs(v) > 0.01 for v in json.loads(settle(page)["xi"])] == moved
+    page.evaluate("document.querySelectorAll('#drags button')[0].click()")
+    choose(page, "navier_stokes")  # knows no boosts: nothing to choose
+    assert page.evaluate("document.getElementById('drags').hidden")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_and_a_finger(page: Page, dark: bool) -> None:
+    page.resize(360, 780, dark=dark)
     for name in PROBLEMS:
         choose(page, name)
         assert page.evaluate("document.documentElement.scrollWidth") == 360
+        page.touch("#input", (0.25, 0.0))
+        assert json.loads(settle(page)["xi"])[0] == pytest.approx(0.25, abs=0.02)
+        # Predictions are seen without scrolling away from the input.
+        page.evaluate("document.getElementById('input').scrollIntoView()")
+        assert page.evaluate(
+            "document.getElementById('thumb-1').getBoundingClientRect().bottom < 780"
+        )
+        assert page.evaluate("document.getElementById('thumb-1').width > 60")
+    page.resize(1280, 1000)
+
+
+def test_predictions_are_on_the_first_screen(page: Page) -> None:
+    page.resize(1280, 900)
+    choose(page, "shallow_water")
+    page.evaluate("scrollTo(0, 0)")
+    for name in ("input", "prediction-0", "prediction-1", "difference-1"):
+        place = f"document.getElementById('{name}').getBoundingClientRect()"
+        assert page.evaluate(f"{place}.bottom") < 900, name
     page.resize(1280, 1000)
 
 
@@ -173,7 +210,8 @@ def test_it_plays_by_itself_and_stops(page: Page) -> None:
 
 
 def test_it_works_when_served(file: Path) -> None:
-    with PageServer(file.read_text(encoding="utf-8")) as server, Page() as page:
+    with PageServer() as server, Page() as page:
+        server.show(file.read_text(encoding="utf-8"))
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         page.open(server.url)
@@ -199,7 +237,7 @@ def test_what_is_wrong_is_said_in_one_sentence(
     broken = tmp_path / "broken.html"
     broken.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
     with Page() as page:
-        page.open(broken.as_uri())
+        page.open(f"{broken.as_uri()}#burgers1d")
         page.wait_for("!document.getElementById('notice').hidden")
         assert message in page.evaluate("document.getElementById('notice').textContent")
         assert page.messages == []

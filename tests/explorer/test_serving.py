@@ -17,7 +17,8 @@ PAGE = "<!doctype html><title>pédale</title>"
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with PageServer(PAGE) as made:
+    with PageServer() as made:
+        made.show(PAGE)
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()
         yield made
@@ -53,7 +54,7 @@ def test_only_this_computer_can_ask(server: PageServer) -> None:
 
 
 def test_every_server_has_an_id_of_its_own(server: PageServer) -> None:
-    with PageServer(PAGE) as other:
+    with PageServer() as other:
         assert other.id != server.id and len(other.id) >= 12
 
 
@@ -98,4 +99,4 @@ def test_a_busy_port_is_said_in_one_sentence() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=rf"port {port} of 127.0.0.1 cannot be used .*--port"):
-            PageServer(PAGE, port)
+            PageServer(port)

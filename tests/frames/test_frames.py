@@ -26,7 +26,15 @@ from pacefno.frames import (
     QuarterSlice,
     SeamFrame,
 )
-from pacefno.frames.learned import CircularConvolution, retract, shares, standardise, wrap_around
+from pacefno.frames.learned import (
+    CircularConvolution,
+    DensityNetwork,
+    harmonics,
+    retract,
+    shares,
+    standardise,
+    wrap_around,
+)
 from pacefno.grid import FieldError, band_limit, points, resample
 from pacefno.groups import (
     Euclidean,
@@ -577,6 +585,24 @@ def test_the_untrained_aligned_frame_gets_its_first_gradient_in_the_last_layer()
     assert touched == ["network.last.weight"]
 
 
+@pytest.mark.parametrize(("dim", "points"), [(1, 64), (1, 9), (2, 32), (3, 8)])
+def test_harmonics_of_densities_are_found_without_the_densities(
+    dim: int, points: int, dtype: torch.dtype
+) -> None:
+    """A convolution multiplies each mode by that of its kernel; so do the derivatives say."""
+    generator = torch.Generator().manual_seed(0)
+    network = DensityNetwork(dim, 2, 5, 2, maps=3).to(dtype)
+    field = torch.randn(3, 2, *[points] * dim, generator=generator, dtype=torch.float64).to(dtype)
+    rounding = {torch.float32: 2e-6, torch.float64: 1e-14}[dtype]
+    ways = []
+    for found in (harmonics(network(field)), network.harmonics(field)):
+        slopes = torch.autograd.grad(found.square().sum(), list(network.parameters()))
+        ways.append([found, torch.cat([slope.flatten() for slope in slopes])])
+    for made, direct in zip(*ways, strict=True):
+        assert direct.dtype == made.dtype
+        assert largest(direct - made) < 10 * rounding * largest(made)
+
+
 def test_gradients_of_the_coordinates_pass_gradcheck() -> None:
     chosen = CASES["galilean-1d"]
     for name in ("analytic", "equivariant", "equivariant-free"):
@@ -666,7 +692,7 @@ def test_the_angle_of_a_density_is_the_direction_in_which_it_leans(dtype: torch.
     x, y = points((32, 32), dtype=dtype) - 0.5
     blob = torch.exp(-(x**2 + y**2) / 0.01)
     leaning = blob * (1 + x * angles.cos()[:, None, None] + y * angles.sin()[:, None, None])
-    vectors = frame._vectors(leaning[:, None].expand(-1, 3, -1, -1))
+    vectors = frame._vectors(harmonics(leaning[:, None].expand(-1, 3, -1, -1)))
     turned = retract(vectors, Euclidean())[:, 2] - angles
     spread = torch.remainder(turned - turned[0] + 1, 2 * math.pi) - 1
     assert largest(spread) < 1e-4  # the same constant for all

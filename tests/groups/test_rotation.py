@@ -202,6 +202,34 @@ def test_gradients_flow_through_pairs_and_every_quarter_turn() -> None:
         assert torch.autograd.gradcheck(step, (field, xi.requires_grad_()), fast_mode=True)
 
 
+@pytest.mark.parametrize("shape", [(16, 16), (15, 15), (12, 16)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_the_derivative_of_a_motion_is_that_of_its_factors(
+    shape: tuple[int, int], channels: int, dtype: torch.dtype
+) -> None:
+    """By the field and by the element, against derivatives through every transform and phase."""
+    field = white(6, channels, *shape, dtype=dtype).requires_grad_()
+    xi = far_elements(GROUP, 6, 5)
+    xi[:, 2] = 0.3 + TURN * torch.tensor([2.0, 1.0, 0.0, 3.0, 1.0, 0.0], dtype=torch.float64)
+    weight = white(6, channels, *shape, dtype=dtype).roll(1, 0)
+    rounding = {torch.float32: 1e-6, torch.float64: 1e-14}[dtype]
+    for step in (act, inverse):
+        once = torch.autograd.grad((step(field, xi.requires_grad_()) * weight).sum(), (field, xi))
+        # With a graph of its own, a derivative goes through all factors.
+        slow = torch.autograd.grad((step(field, xi) * weight).sum(), (field, xi), create_graph=True)
+        for mine, other in zip(once, slow, strict=True):
+            assert not mine.requires_grad and other.requires_grad
+            assert largest(mine - other) <= 20 * rounding * largest(other)
+
+
+def test_second_derivatives_of_a_motion_are_right() -> None:
+    field = white(4, 2, 4, 4).requires_grad_()
+    xi = far_elements(GROUP, 4, 5)
+    xi[:, 2] = 0.3 + TURN * torch.arange(4, dtype=torch.float64)
+    for step in (act, inverse):
+        assert torch.autograd.gradgradcheck(step, (field, xi.requires_grad_()), fast_mode=True)
+
+
 @given(st.floats(-10, 10))
 def test_a_rotation_depends_on_the_angle_modulo_a_full_turn(theta: float) -> None:
     if abs(math.remainder(theta - math.pi / 4, TURN)) < 1e-3:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pacefno.grid import FieldError, points
 from pacefno.operators import FNO
-from pacefno.operators.fno import FourierLayer
+from pacefno.operators.fno import FourierLayer, pairs, products
 from pacefno.operators.spectral import band_shape, dft_pair, spectral_convolution
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -398,3 +398,52 @@ def test_impossible_sizes_are_refused_when_building(
     }
     with pytest.raises(ValueError, match=message):
         FNO(**(sizes | options))
+
+
+def test_products_of_channels_stand_beside_gelu(dtype: torch.dtype) -> None:
+    v = torch.randn(5, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    found = products(v)
+    assert torch.equal(found[..., :4], torch.nn.functional.gelu(v[..., :4]))
+    assert torch.equal(found[..., 4:6], v[..., 4:6] * v[..., 6:])
+    assert torch.equal(found[..., 6:], v[..., 4:6])
+    assert torch.equal(pairs(v), torch.cat([v[..., :4] * v[..., 4:], v[..., :4]], dim=-1))
+
+
+def test_a_network_of_pairs_is_a_polynomial() -> None:
+    """Of degree four with two layers: the product before the last layer and the one in the head."""
+    torch.manual_seed(0)
+    network = FNO(1, 1, 1, 8, 3, layers=2, head=8, activation="polynomial").double()
+    field = torch.randn(2, 1, 9, dtype=torch.float64)
+    sizes = torch.arange(6, dtype=torch.float64)
+    values = torch.stack([network(size * field) for size in sizes]).detach()
+    fifth = torch.tensor([-1.0, 5, -10, 10, -5, 1], dtype=torch.float64)
+    fourth = torch.tensor([1.0, -4, 6, -4, 1, 0], dtype=torch.float64)
+    scale = float(values.abs().max())
+    assert float(torch.einsum("s,sbcx->bcx", fifth, values).abs().max()) < 1e-12 * scale
+    assert float(torch.einsum("s,sbcx->bcx", fourth, values).abs().max()) > 1e-6 * scale
+
+
+def test_a_network_with_products_learns_a_square_that_gelu_does_not(dtype: torch.dtype) -> None:
+    def error_after_training(activation: str) -> float:
+        torch.manual_seed(0)
+        network = FNO(1, 1, 1, 8, 3, layers=2, head=8, activation=activation).to(dtype)
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(200):
+            field = torch.randn(16, 1, 8, dtype=dtype, generator=generator)
+            loss = (network(field) - field.square()).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return float(loss.detach())
+
+    gelu = error_after_training("gelu")
+    assert error_after_training("products") < 0.2 * gelu
+    assert error_after_training("polynomial") < 0.2 * gelu
+
+
+def test_an_activation_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected gelu, products, polynomial, got 'relu'"):
+        FNO(1, 1, 1, 8, 3, activation="relu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="multiples of 4, got 6 and 128"):
+        FNO(1, 1, 1, 6, 3, activation="products")

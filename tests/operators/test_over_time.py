@@ -206,8 +206,110 @@ def test_the_linear_part_of_a_benchmark_is_that_of_its_equation(name: str) -> No
     small = 1e-7 * (torch.cos(2 * math.pi * 3 * x) + torch.sin(2 * math.pi * 5 * x))[None, None]
     box = Box(torch.tensor([[length]]), torch.tensor([1.0]))
     truth = solve(benchmark.equation, small, [step], 1e-3, box=box)[:, 0]
-    split = SplitStep(NoChange(), benchmark.operator["linear"], [length], step)
+    split = SplitStep(NoChange(), benchmark.split["operator"]["linear"], [length], step)
     assert torch.allclose(split(small), truth, atol=1e-12)
+
+
+class Squares(nn.Module):
+    """Half the square of the first channel, on the points that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grids: list[tuple[int, ...]] = []
+
+    def forward(self, seen: Tensor) -> Tensor:
+        self.grids.append(tuple(seen.shape[2:]))
+        return 0.5 * seen[:, :1].square()
+
+
+@pytest.mark.parametrize("grid", [(32, 40), (33, 31)])
+def test_a_split_step_on_fewer_points_changes_what_these_resolve(
+    grid: tuple[int, int], dtype: torch.dtype
+) -> None:
+    x, y = torch.meshgrid(*(torch.arange(n).double() / n for n in grid), indexing="ij")
+    smooth = torch.cos(2 * math.pi * (2 * x - y))  # its square has waves of 4 and 2 periods
+    steep = 0.1 * torch.cos(2 * math.pi * 12 * x)  # too many for 17 points
+    given = {"linear": [(2, 1e-3)], "lengths": [1.0, 1.0], "step": 0.5}
+    fine, few = SplitStep(Squares(), **given), SplitStep(Squares(), **given, points=17)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    fields = [part[None, None].to(dtype) for part in (smooth, steep, smooth + steep)]
+    torch.testing.assert_close(few(fields[0]), fine(fields[0]), atol=tolerance, rtol=0)
+    assert fine.operator.grids == [grid] and few.operator.grids == [(17, 17)]
+    # What is too steep follows the linear part alone, whatever the network makes of the rest.
+    decayed = fields[1] * math.exp(-1e-3 * (2 * math.pi * 12) ** 2 * 0.5)
+    torch.testing.assert_close(
+        few(fields[2]), few(fields[0]) + decayed, atol=10 * tolerance, rtol=0
+    )
+    assert float((fine(fields[2]) - few(fields[2])).abs().max()) > 1e-3
+    coarser = SplitStep(Squares(), **given, points=64)
+    assert torch.equal(coarser(fields[0]), fine(fields[0]))  # a field is never made finer
+    with pytest.raises(ValueError, match="at least 3"):
+        SplitStep(Squares(), **given, points=2)
+
+
+class BurgersFluxes(nn.Module):
+    """``-v^2 / 2`` of each field, with the weights of a quadrature over the step."""
+
+    def __init__(self, weights: list[float]) -> None:
+        super().__init__()
+        self.weights = torch.tensor(weights, dtype=torch.float64)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        fields = seen[:, : len(self.weights)]
+        return -0.5 * len(self.weights) * self.weights[:, None] * fields.square()
+
+
+@pytest.mark.parametrize("name", ["kdv_easy", "kuramoto_sivashinsky"])
+def test_what_is_learnt_at_a_node_enters_at_the_time_of_the_node(name: str) -> None:
+    """To first order in the nonlinear part a step is an integral, which Simpson's rule does well:
+    with a field of size 1e-4 the second order is a ten-thousandth of it."""
+    benchmark = BENCHMARKS[name]
+    length, step = benchmark.task.input.lengths[0], benchmark.task.input.step
+    x = torch.arange(128, dtype=torch.float64) / 128
+    small = 1e-4 * (torch.cos(2 * math.pi * 12 * x) + torch.sin(2 * math.pi * 19 * x))[None, None]
+    box = Box(torch.tensor([[length]]), torch.tensor([1.0]))
+    truth = solve(benchmark.equation, small, [step], step / 100, box=box)[:, 0]
+    given = {"linear": benchmark.split["operator"]["linear"], "lengths": [length], "step": step}
+    linear = SplitStep(BurgersFluxes([0.0]), **given, flux=True)(small)
+
+    def error(*weights: float) -> float:
+        split = SplitStep(BurgersFluxes(list(weights)), **given, flux=True, nodes=len(weights))
+        return float((split(small) - truth).norm() / (truth - linear).norm())
+
+    simpson = error(1 / 6, 4 / 6, 1 / 6)
+    assert simpson < 0.5 * error(1.0)
+    assert error(7 / 90, 32 / 90, 12 / 90, 32 / 90, 7 / 90) < 0.2 * simpson
+    assert error(4 / 6, 1 / 6, 1 / 6) > 3 * simpson  # the weights of other nodes
+
+
+class Flux(nn.Module):
+    """A flux that is known: the sine of x along x, and of twice y along y."""
+
+    def forward(self, seen: Tensor, box: Box) -> Tensor:
+        n, m = seen.shape[2:]
+        x, y = (2 * math.pi * torch.arange(k, dtype=seen.dtype) / k for k in (n, m))
+        along = [torch.sin(x)[:, None].expand(n, m), torch.sin(2 * y)[None].expand(n, m)]
+        return torch.stack(along).expand(len(seen), 2, n, m)
+
+
+@pytest.mark.parametrize("grid", [(16, 18), (15, 17)])
+def test_the_change_by_a_flux_is_its_divergence(grid: tuple[int, int], dtype: torch.dtype) -> None:
+    split = SplitStep(Flux(), [], [1.0, 1.0], 1.0, flux=True)
+    box = Box(LENGTHS, STEPS)
+    field = torch.randn(2, 1, *grid, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x, y = (2 * math.pi * torch.arange(k, dtype=dtype) / k for k in grid)
+    k = 2 * math.pi / LENGTHS.to(dtype)
+    slopes = k[:, 0, None, None] * torch.cos(x)[:, None] + 2 * k[:, 1, None, None] * torch.cos(
+        2 * y
+    )
+    expected = field + (STEPS.to(dtype)[:, None, None] * slopes)[:, None]
+    atol = 1e-4 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(split(field, box=box), expected, atol=atol, rtol=0)
+
+
+def test_a_step_without_nodes_is_refused() -> None:
+    with pytest.raises(ValueError, match="nodes: expected a positive number, got 0"):
+        SplitStep(NoChange(), [(2, 1.0)], [1.0], 1.0, nodes=0)
 
 
 def test_a_split_step_of_another_dimension_is_refused() -> None:

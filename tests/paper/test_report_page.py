@@ -68,6 +68,13 @@ def test_every_number_of_a_table_is_on_the_page(from_results: Path) -> None:
     assert re.search(r'title="pace">PACE, one-shot</th>', page)
 
 
+def test_the_page_begins_in_the_words_of_the_readme(from_results: Path) -> None:
+    page = (from_results / "report.html").read_text()
+    table = (Path(__file__).parents[2] / "README.md").read_text().split("<!-- table:summary -->")[1]
+    for words in ("PACE around an FNO", "plain FNO"):
+        assert words in page.split("</nav>")[1].split("<table")[0] and words in table
+
+
 def test_names_from_a_result_file_cannot_bring_markup_in(from_results: Path) -> None:
     page = (from_results / "report.html").read_text()
     assert "<script>" not in page and "<b>x" not in page and "&lt;script&gt;" in page

@@ -128,6 +128,14 @@ def test_a_number_that_was_not_measured_is_a_dash(tables: Tables) -> None:
     assert "OOD, re-solved" not in titles  # nobody measured that
 
 
+def test_a_benchmark_that_is_not_in_the_paper_has_no_columns_of_it(tmp_path: Path) -> None:
+    name = "burgers1d_smooth"
+    merge_results(tmp_path, name, [result("fno", 42, 0.2, problem=name)])
+    table = collect([tmp_path])[name]
+    assert not any(column.kind == "paper" for column in columns_of(table))
+    assert differences(table) == [] and "paper" not in markdown_table(table)
+
+
 @pytest.mark.parametrize("name", ["burgers2d", "kdv_easy"])
 def test_latex_rows_have_as_many_cells_as_columns(name: str, tables: Tables) -> None:
     text = latex_table(tables[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from group_examples import EXAMPLES
 from pacefno.data.recipe import PairRecipe
@@ -63,7 +63,8 @@ def both_ways(name: str, dtype: torch.dtype, *, pooled: bool) -> tuple[list[Tens
     for in_place in (False, True):
         values = target.values.roll(3, -1).clone().requires_grad_()
         at = xi.clone().requires_grad_()
-        predicted = Field(values, target.type)
+        # A prediction is made in the canonical box, which a change of scale makes another one.
+        predicted = Field(values, target.type, group.inverse(target, at).box)
         mine: Field | None = group.act(predicted, at)
         theirs: Field | None = target
         if in_place:
@@ -134,8 +135,9 @@ def perturbed(config: RunConfig, dtype: torch.dtype) -> PACE:
     return model.train()
 
 
-def slopes(total: Tensor, model: PACE) -> Tensor:
-    found = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+def slopes(total: Tensor, model: nn.Module) -> Tensor:
+    weights = list(model.parameters())
+    found = torch.autograd.grad(total, weights, allow_unused=True, retain_graph=True)
     return torch.cat([part.double().flatten() for part in found if part is not None])
 
 
@@ -158,10 +160,13 @@ def test_the_loss_of_a_batch_is_that_of_predictions_pushed_out(
             batch.xi, loss._weights(0), loss._reference(batch),
         )  # fmt: skip
         assert set(each) == set(parts)
-        assert all(far(parts[key], each[key]) < 10 * ROUNDING[dtype] for key in each)
-    assert far(total, expected) < 10 * ROUNDING[dtype]
-    tolerance = {torch.float32: 2e-4, torch.float64: 1e-11}[dtype]
-    assert far(slopes(total, model), slopes(expected, model)) < tolerance
+        assert all(far(parts[key], each[key]) < ROUNDING[dtype] for key in each)
+    assert far(total, expected) < ROUNDING[dtype]
+    assert far(slopes(total, model), slopes(expected, model)) < ROUNDING[dtype]
+    # The error alone says little of a frame: over the points of a field its slopes nearly cancel.
+    cancelled = 100 if changes == "squared" and dtype == torch.float32 else 1
+    own = slopes(total, model.frame), slopes(expected, model.frame)
+    assert far(*own) < cancelled * ROUNDING[dtype]
 
 
 # --- pulled back once -----------------------------------------------------------------------------

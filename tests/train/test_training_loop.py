@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import pacefno
-from pacefno.checkpoint import FINAL, CheckpointError, load_checkpoint
+from pacefno.checkpoint import EPOCH, FINAL, CheckpointError, load_checkpoint
 from pacefno.data.samples import Pairs, Source, channel_statistics
 from pacefno.errors import UsageError
 from pacefno.fields import Field
@@ -36,6 +36,7 @@ from pacefno.train.loop import (
     DivergenceError,
     RunExistsError,
     StopRequest,
+    Trainer,
     check_settings,
     read_log,
     train,
@@ -161,6 +162,43 @@ def test_the_best_weights_by_validation_are_kept_not_the_last(
     assert any(
         not torch.equal(t, last.tensors["model"][n]) for n, t in final.tensors["model"].items()
     )
+
+
+def test_averaged_weights_are_validated_and_kept_and_training_goes_on_without_them(
+    smoke_source: Source, tmp_path: Path
+) -> None:
+    changes = ("schedule.epochs=2", "schedule.checkpoint_every=1", "schedule.shape=constant")
+    plain, averaged = (settings("fno", *changes, *more) for more in ((), ("schedule.average=0.5",)))
+    after_each: list[dict[str, torch.Tensor]] = []
+    step = Trainer._average
+
+    def recording(trainer: Trainer) -> None:
+        step(trainer)
+        after_each.append({n: p.detach().clone() for n, p in trainer.model.named_parameters()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_average", recording)
+        train(averaged, smoke_source, tmp_path / "averaged")
+    train(plain, smoke_source, tmp_path / "plain")
+    last = [load_checkpoint(tmp_path / run / EPOCH.format(2)) for run in ("plain", "averaged")]
+    assert "average" not in last[0].tensors
+    for name, weight in last[0].tensors["model"].items():
+        assert torch.equal(weight, last[1].tensors["model"][name])  # the same steps were taken
+    data = make_data(averaged, smoke_source)
+    begun = dict(build_model(averaged, data.scales()).named_parameters())
+    expected = {name: weight.detach().clone() for name, weight in begun.items()}
+    for number, weights in enumerate(after_each):
+        memory = min(0.5, (1 + number) / (10 + number))
+        expected = {n: memory * e + (1 - memory) * weights[n] for n, e in expected.items()}
+    for name, weight in expected.items():
+        torch.testing.assert_close(last[1].tensors["average"][name], weight)
+    kept = pacefno.load(tmp_path / "averaged")
+    best = min(read_log(tmp_path / "averaged"), key=lambda record: record["validation_error"])
+    error = data.validate(kept.eval(), CPU)
+    assert error == pytest.approx(best["validation_error"], rel=1e-5)
+    if best["epoch"] == 2:
+        found = dict(kept.named_parameters())
+        assert all(torch.equal(found[n], e) for n, e in last[1].tensors["average"].items())
 
 
 def test_the_validation_error_is_that_of_the_model_that_is_kept(

@@ -29,6 +29,8 @@ from pacefno.train.objective import (
     PredictionAndFrame,
     WindowData,
     build_model,
+    canonicalise_once,
+    long_waves,
     roll_out,
 )
 from training_examples import InMemory, contents, settings, wave_source, waves
@@ -92,6 +94,23 @@ def test_pace_follows_its_input_through_a_whole_rollout(
     assert defect("fno-aug" if model == "pace-20" else "fno-aug-1") > 0.05, "a plain one does not"
 
 
+def test_a_row_averaged_over_the_reflection_follows_it_through_a_rollout() -> None:
+    """``u(x) -> -u(-x)`` is a symmetry of Kuramoto-Sivashinsky, and of no frame."""
+    name, task = "kuramoto_sivashinsky", settings("pace-1", benchmark="kuramoto_sivashinsky").task
+    test = waves(name, 3, 44)
+    mirrored = Trajectories(-test.values.flip(-1).roll(1, dims=-1), test.box)
+
+    def defect(row: str) -> float:
+        pace = built(name, row, torch.float64)
+        plain, _ = roll_out(pace, task, test)
+        there, _ = roll_out(pace, task, mirrored)
+        return float((-there.flip(-1).roll(1, dims=-1) - plain).norm() / plain.norm())
+
+    assert defect("pace-1-split-mirror") < 1e-10
+    assert defect("pace-1-split") > 1e-4, "without the average it does not"
+    assert "pace-1-split-mirror" not in benchmark_named("kdv_easy").rows
+
+
 class Count(nn.Module):
     """The last of the snapshots it sees, plus one: a rollout of it counts its own steps."""
 
@@ -125,6 +144,19 @@ def test_a_rollout_passes_over_twenty_snapshots_and_sees_those_before_the_fortie
     assert float(truth[0, 0, 0]) == 40 and float(truth[0, -1, 0]) == 139
     assert float(prediction[0, 0, 0]) == 40  # one after the last snapshot that was seen
     assert float(prediction[0, -1, 0]) == 39 + steps  # each step adds one
+
+
+def test_weights_are_chosen_by_rollouts_of_as_many_trajectories_as_asked_for() -> None:
+    model = built("kdv_easy", "pace-1", torch.float32)
+    samples = as_precise(waves("kdv_easy", 9, 50), torch.float32)
+
+    def error(*changes: str, rows: slice = slice(None)) -> float:
+        config = settings("pace-1", *changes, benchmark="kdv_easy")
+        return WindowData(config, samples, samples.select(rows)).validate(model, CPU)
+
+    assert error("schedule.validation_samples=3") == pytest.approx(error(rows=slice(0, 9, 4)))
+    assert error("schedule.validation_samples=3") != pytest.approx(error(), rel=1e-3)
+    assert error("schedule.validation_samples=20") == error()
 
 
 class Explode(nn.Module):
@@ -256,10 +288,31 @@ def test_jitter_is_drawn_for_models_with_a_frame_alone() -> None:
 def test_the_presets_that_fit_two_cores_displace_the_frames_of_models_that_have_one() -> None:
     def jitters(preset: str) -> dict[str, float]:
         kdv = benchmark_named("kdv")
-        return {n: config_for(kdv, n, preset, 1).schedule.jitter for n in TRAJECTORY_ROWS}
+        return {n: config_for(kdv, n, preset, 1).schedule.jitter for n in kdv.rows}
 
     assert {n for n, jitter in jitters("standard").items() if jitter} == {"pace-20", "pace-1"}
     assert not any(jitters("paper").values())
+
+
+@over_benchmarks
+def test_rows_with_an_exact_linear_part_differ_in_frame_and_moved_samples_alone(name: str) -> None:
+    benchmark = benchmark_named(name)
+    for preset in ("standard", "long"):
+        rows = ("pace-1-split", "fno-aug-1-split")
+        pace, plain = (config_for(benchmark, row, preset, 1) for row in rows)
+        assert pace.frame is not None and plain.frame is None
+        assert pace.operator == plain.operator and pace.loss == plain.loss
+        assert pace.schedule.model_copy(update={"moved": True}) == plain.schedule
+        assert pace.schedule.average > 0 and pace.loss.long_waves > 0
+
+    def updates(row: str, preset: str) -> int:
+        data = waves(benchmark, 512, 2, points=8)
+        return (found := config_for(benchmark, row, preset, 1)).schedule.epochs * WindowData(
+            found, data, data
+        ).steps()
+
+    assert updates("pace-1-split", "long") == updates("pace-1", "long") == 179_200
+    assert updates("pace-1-split", "standard") == 2 * updates("pace-1", "standard") == 16_000
 
 
 def test_a_displaced_frame_shows_a_moved_window_and_keeps_the_answer_in_place() -> None:
@@ -290,33 +343,145 @@ def test_a_displaced_frame_shows_a_moved_window_and_keeps_the_answer_in_place() 
 # --- the loss -------------------------------------------------------------------------------------
 
 
+class Displaced(nn.Module):
+    """Predicts a given target plus a tenth."""
+
+    def __init__(self, target: Tensor) -> None:
+        super().__init__()
+        self.target = target
+
+    def forward(self, *_: object) -> tuple[Tensor, Tensor]:
+        return self.target + 0.1, torch.zeros(len(self.target), 3)
+
+
 def test_the_loss_is_relative_to_the_wave_and_not_to_the_boost() -> None:
     """Adding a constant to prediction and target changes nothing."""
     batch = drawn("fno-g1", 0)[0]
 
-    class OffByATenth(nn.Module):
-        def __init__(self, target: Tensor) -> None:
-            super().__init__()
-            self.target = target
-
-        def forward(self, *_: object) -> tuple[Tensor, Tensor]:
-            return self.target + 0.1, torch.zeros(len(self.target), 3)
-
     def value(add: float, *changes: str) -> float:
         moved = Batch(batch.input + add, batch.target + add, batch.xi, box=batch.box)
         loss = Loss(settings("fno-g1", *changes, benchmark="kdv_easy"))
-        return float(loss(OffByATenth(moved.target), moved, 0)[0])
+        return float(loss(Displaced(moved.target), moved, 0)[0])
 
     assert value(0.0) == pytest.approx(value(5.0), rel=1e-10)
     assert value(0.0, "loss.relative_to=moved") > 2 * value(5.0, "loss.relative_to=moved")
     assert value(5.0, "loss.error=squared") == pytest.approx(20 * 256 * 0.01)
 
 
+def test_in_a_root_mean_square_the_hardest_samples_count_most() -> None:
+    batch = drawn("fno-g1", 0)[0]
+    target = batch.target / torch.arange(1, len(batch.target) + 1)[:, None, None]
+    wave = target - target.mean(dim=2, keepdim=True)
+    each = (0.1 * torch.ones_like(target)).flatten(1).norm(dim=1) / wave.flatten(1).norm(dim=1)
+
+    def value(error: str) -> float:
+        loss = Loss(settings("fno-g1", f"loss.error={error}", benchmark="kdv_easy"))
+        given = Batch(batch.input, target, batch.xi, box=batch.box)
+        return float(loss(Displaced(target), given, 0)[0])
+
+    assert value("relative") == pytest.approx(float(each.mean()))
+    assert value("root-mean-square") == pytest.approx(float(each.square().mean().sqrt()))
+    assert value("root-mean-square") > 1.1 * value("relative")
+
+
+def test_short_waves_count_less_where_long_ones_are_wanted(dtype: torch.dtype) -> None:
+    x = 2 * math.pi * torch.arange(64, dtype=dtype) / 64
+    wave = {n: torch.cos(n * x)[None, None] for n in (1, 4, 8)}
+    found = long_waves(wave[1] + wave[4] + wave[8], 1, 4.0)
+    expected = wave[1] / (1 + 1 / 16) + wave[4] / 2 + wave[8] / 5
+    atol = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+    flat = torch.ones(1, 1, 6, 5, dtype=dtype)
+    torch.testing.assert_close(long_waves(flat, 2, 1.0), flat)
+
+    class Given(nn.Module):
+        def forward(self, *_: object) -> tuple[Tensor, Tensor]:
+            return self.made, torch.zeros(1, 3)
+
+    def value(error: Tensor, *changes: str) -> float:
+        loss, module = Loss(settings("fno-g1", *changes, benchmark="kdv_easy")), Given()
+        module.made = wave[1] + error
+        zero = torch.zeros(1, 3, dtype=dtype)
+        return float(loss(module, Batch(wave[1], wave[1], zero), 0)[0])
+
+    for error in ("relative", "root-mean-square"):
+        changes = ("loss.long_waves=4", f"loss.error={error}")
+        assert value(0.1 * wave[8]) == pytest.approx(0.1, rel=1e-5)
+        smaller = 0.1 / 5 * (1 + 1 / 16)
+        assert value(0.1 * wave[8], *changes) == pytest.approx(smaller, rel=1e-5)
+        assert value(0.1 * wave[1], *changes) == pytest.approx(0.1, rel=1e-5)
+    with pytest.raises(UsageError, match=r"loss\.long_waves changes what a relative error is"):
+        settings("fno-g1", "loss.long_waves=4", "loss.error=squared", benchmark="kdv_easy")
+
+
+# --- pulled back once -----------------------------------------------------------------------------
+
+
+def losses_of(data: WindowData, dtype: torch.dtype, *, once: bool) -> list[tuple[float, Tensor]]:
+    """The loss of each batch and its derivatives, windows pulled back before or in the step."""
+    config = data.config
+    model = build_model(config).to(dtype).train()
+    if once:
+        canonicalise_once(data, model)
+        assert data.canonical is not None
+    found, loss, module = [], Loss(config), PredictionAndFrame(model).train()
+    for batch in data.batches(0, Place(0, 1, CPU)):
+        assert (batch.frame is not None) == once
+        total, _ = loss(module, batch, 0)
+        slopes = torch.autograd.grad(total, list(model.parameters()))
+        found.append((float(total.detach()), torch.cat([slope.flatten() for slope in slopes])))
+    return found
+
+
+@over_benchmarks
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("loss.error=squared", "loss.long_waves=0"),
+        ("loss.error=root-mean-square", "loss.long_waves=3"),
+        ("schedule.coarse=1",),
+    ],
+)
+def test_windows_pulled_back_once_give_the_same_losses_and_derivatives(
+    name: str, changes: tuple[str, ...], dtype: torch.dtype
+) -> None:
+    config = settings("pace-1-split", "schedule.coarse_stride=2", *changes, benchmark=name)
+    ways = []
+    for once in (False, True):
+        train_split, other = (as_precise(waves(name, n, 24, points=64), dtype) for n in (16, 4))
+        ways.append(losses_of(WindowData(config, train_split, other), dtype, once=once))
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-11}[dtype]
+    assert len(ways[0]) == 2
+    for (plain, slopes), (early, others) in zip(*ways, strict=True):
+        assert early == pytest.approx(plain, rel=tolerance)
+        assert float((others - slopes).norm() / slopes.norm()) < 20 * tolerance
+
+
+@pytest.mark.parametrize("why", ["moved", "jitter", "no frame", "too many", "undetermined"])
+def test_windows_are_not_pulled_back_once_where_it_would_not_be_the_same(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "fno-aug-1-split" if why == "no frame" else "pace-1-split"
+    changes = {"moved": ("schedule.moved=true",), "jitter": ("schedule.jitter=0.1",)}
+    config = settings(row, *changes.get(why, ()), benchmark="kdv_easy")
+    samples = waves("kdv_easy", 16, 6, points=64)
+    if why == "undetermined":
+        samples.values[3, 2] = 1.0  # one snapshot of one trajectory has no crest
+    if why == "too many":
+        monkeypatch.setattr("pacefno.train.objective.MOST_PULLED_BACK", 1000)
+    data = WindowData(config, samples, samples)
+    canonicalise_once(data, build_model(config).double())
+    assert data.canonical is None
+    assert next(data.batches(0, Place(0, 1, CPU))).frame is None
+
+
 # --- the loop -------------------------------------------------------------------------------------
 
 
 def test_a_resumed_training_on_trajectories_is_the_uninterrupted_one(tmp_path: Path) -> None:
-    source, config = wave_source("kdv_easy"), settings("pace-1", benchmark="kdv_easy")
+    changes = ("schedule.average=0.9",)
+    source, config = wave_source("kdv_easy"), settings("pace-1", *changes, benchmark="kdv_easy")
     train(config, source, tmp_path / "whole")
     with pytest.raises(StopRequest):
         train(config, source, tmp_path / "parts", callbacks=Callbacks(stop=lambda: True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any, NamedTuple
 
 from pacefno.auditing.motions import BOOST, FRACTION, POINT, TOGETHER, TURN, WHOLE
@@ -88,15 +90,14 @@ def page(document: Document) -> str:
     )
     left_out = "".join(f"<li>Not measured: {escape(text)}</li>" for text in document["left_out"])
     charts = "".join(chart(document, title, rows) for title, rows in panels(document))
-    return TEMPLATE.format(
+    template = files("pacefno.auditing").joinpath("page.html").read_text("utf-8")
+    return Template(template).substitute(
         title=escape(document["model"]),
         about=about,
         findings=said,
         left_out=left_out,
         charts=charts,
         table=_html_table(document),
-        key=KEY,
-        style=STYLE,
     )
 
 
@@ -203,84 +204,3 @@ def _axes(rows: Sequence[Document], x: Scale, y: Scale) -> str:
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{bottom + 31}" text-anchor="middle">{unit}</text>')
     return "".join(parts)
-
-
-STYLE = """
-:root { --ink: #1c2128; --soft: #57606a; --page: #f6f7f9; --card: #fff; --line: #dde1e6;
-  --model: #d55e00; --pace: #0072b2; --good: #0072b2; --poor: #b45309; --bad: #b91c1c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #a3acb7; --page: #0f1318;
-  --card: #171c23; --line: #2b323c; --model: #f2894a; --pace: #56b4e9; --good: #56b4e9;
-  --poor: #e69f00; --bad: #f87171; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 0 1rem 2rem; background: var(--page);
-  color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: clamp(1.4rem, 5vw, 2rem); margin: 1.6rem 0 .2rem; overflow-wrap: anywhere; }
-p, .notes { color: var(--soft); margin: 0 0 1rem; }
-ul { list-style: none; padding: 0; }
-.verdict { background: var(--card); border: 1px solid var(--line); border-radius: 12px;
-  padding: .8rem 1.1rem; font-size: 1.05rem; }
-.verdict li { margin: .3rem 0; padding-left: 2rem; position: relative; }
-.verdict b { position: absolute; left: 0; }
-.notes { font-size: .88rem; }
-.exact b, .keeps b, td.exact, td.keeps { color: var(--good); }
-.loses b, td.loses { color: var(--poor); } .fails b, td.fails { color: var(--bad); }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr));
-  gap: .8rem; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 12px;
-  padding: .6rem; }
-figcaption { font-weight: 600; padding-left: .4rem; }
-svg { width: 100%; height: auto; display: block; }
-svg text { font-size: 11px; fill: var(--soft); } svg polyline { fill: none; stroke-width: 2; }
-polyline.model { stroke-width: 4.5; } circle.model { r: 5.5px; }
-.model { stroke: var(--model); } circle.model { fill: var(--model); }
-.pace { stroke: var(--pace); } circle.pace { fill: var(--pace); }
-polyline.between { stroke-dasharray: 5 4; } circle.between { fill: var(--card); stroke-width: 1.5; }
-.rest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 2 3; }
-.grid { stroke: var(--line); }
-.key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .88rem; color: var(--soft); }
-.key span { display: inline-flex; align-items: center; }
-.key svg { width: 44px; margin-right: .3rem; }
-.scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line);
-  border-radius: 12px; }
-table { border-collapse: collapse; width: 100%; font-size: .86rem;
-  font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-thead th { white-space: normal; vertical-align: bottom; color: var(--soft); }
-tbody th { text-align: left; font-weight: 400; } td:last-child { text-align: left; }
-th.family { font-weight: 600; background: var(--page); }
-"""
-
-
-def _key(text: str, look: str, marker: bool = True) -> str:
-    dot = f'<circle class="{look}" cx="22" cy="7" r="3.5"/>' if marker else ""
-    line = f'<polyline class="{look}" points="1,7 43,7"/>{dot}'
-    return f'<span><svg viewBox="0 0 44 14">{line}</svg>{text}</span>'
-
-
-KEY = "".join(
-    [
-        _key("the model as it is", "model"),
-        _key("by fractions of a cell", "model between"),
-        _key("within PACE", "pace"),
-        _key("by fractions of a cell", "pace between"),
-        _key("the model at rest", "rest", marker=False),
-    ]
-)
-TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>Audit of {title}</title>
-<style>{style}</style></head><body>
-<h1>Audit of {title}</h1><p>{about}</p>
-<ul class="verdict">{findings}</ul><ul class="notes">{left_out}</ul>
-<div class="charts">{charts}</div><p class="key">{key}</p>
-<p>Relative error, after the motion was taken off prediction and target, against the size of the
-motion. Each number is a mean over the samples. <i>Equivariance error</i>: how far the prediction
-for a moved field is from the moved prediction. <i>With PACE</i>, <i>averaged</i>: the same model
-wrapped by PACE, its average over the point group, and PACE around that, untrained.
-<i>Floor</i>: what is lost by moving the fields and undoing it, or in two halves.
-Marks compare the error with that at rest: ✓✓ it follows to rounding, ✓ kept within 5 %,
-~ larger, ✗ more than twice as large, or half way to 1.</p>
-<div class="scroll">{table}</div></body></html>
-"""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from pacefno.train.loop import Callbacks, Progress
 
+Number = TypeVar("Number", int, float)
 FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
 debug = False  # set by `pacefno --debug`
+program = "pacefno"  # what hints begin with: with the modules of `pacefno --import`, if any
 
 
 @contextmanager
@@ -94,16 +96,15 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def split_numbers(text: str, option: str) -> list[int]:
-    """A comma-separated option of whole numbers."""
+def split_numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
+    """A comma-separated option of numbers, whole ones if their kind is ``int``."""
     from pacefno.errors import UsageError
 
     try:
-        return [int(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(
-            f"{option}: expected whole numbers separated by commas, got {text!r}"
-        ) from None
+        what = "whole numbers" if kind is int else "numbers"
+        raise UsageError(f"{option}: expected {what} separated by commas, got {text!r}") from None
 
 
 def wide_console() -> Console:
@@ -169,7 +170,7 @@ class Display:
         elif done >= total or now - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = now
             left = (now - began) / max(1, done - before) * (total - done)
-            rest = f", about {left:.0f} s left" if done < total else ""
+            rest = f", about {left:.0f} s left" if before < done < total else ""
             say(f"{self.title}: {done / max(1, total):.0%}{rest}{f', {note}' if note else ''}")
 
     def message(self, text: str) -> None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pacefno.cli._console import FAILED, Display, plain_errors, say
+from pacefno.cli._runs import DATASETS, NAMES, BenchmarkFolder, benchmark_data
 from pacefno.errors import UsageError
-from pacefno.paper import BENCHMARK_NAMES, PRESETS
+from pacefno.paper import PRESETS
 
 if TYPE_CHECKING:
     from pacefno.data.samples import Pairs
     from pacefno.task import Task
-
-NAMES = ", ".join(BENCHMARK_NAMES)
 
 
 def audit_command(
@@ -89,9 +88,7 @@ def audit_command(
     preset: Annotated[
         str, typer.Option(help=f"Of a benchmark: which dataset, {', '.join(PRESETS)}.")
     ] = "quick",
-    data: Annotated[Path, typer.Option(help="Of a benchmark: where datasets are kept.")] = Path(
-        "datasets"
-    ),
+    data: BenchmarkFolder = DATASETS,
 ) -> None:
     """Measure how wrong a model is when its input is shifted, boosted, turned or mirrored.
 
@@ -174,7 +171,6 @@ def _samples(
     from pacefno.data.own import FileSource, open_task
     from pacefno.data.samples import Pairs
     from pacefno.data.store import DatasetError
-    from pacefno.paper.bench import prepare_data
     from pacefno.paper.benchmarks import BENCHMARKS
 
     if text in BENCHMARKS:
@@ -184,8 +180,7 @@ def _samples(
                 f"{text}: a benchmark is audited by pairs of fields: choose one that has them, and "
                 "one step; for several steps give the task.toml of a file of trajectories"
             )
-        with Display(f"data of {text}") as display:
-            source: Any = prepare_data(benchmark, preset, root, on_progress=display)
+        source: Any = benchmark_data(benchmark, preset, root)
         task, known = benchmark.task, benchmark.equation.point_group
     elif not Path(text).exists():
         names = ", ".join(BENCHMARKS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pacefno.cli._console import Display, plain_errors, say
-from pacefno.cli.library import open_own
+from pacefno.cli._runs import data_of_run
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,20 +83,26 @@ def explore_command(
         from pacefno.explorer.bundle import build_page
         from pacefno.explorer.runtime import find_runtime
         from pacefno.explorer.serve import PageServer
-        from pacefno.files import write_text
+        from pacefno.files import check_writable, write_text
         from pacefno.train.defaults import import_operator
 
         for name in model or ():
             import_operator(name)
         found = find_runtime(runtime)
-        problems = gather(runs, data, samples, mirror)
-        with Display("programs") as display:
-            page = build_page(problems, found, display)
+
+        def build() -> str:
+            problems = gather(runs, data, samples, mirror)
+            with Display("programs") as display:
+                return build_page(problems, found, display)
+
         if output is not None:
+            check_writable(output)
+            page = build()
             write_text(output, page)
             typer.echo(f"{output} written ({len(page) / 1e6:.1f} MB): open it in a browser")
             return
-        with PageServer(page, port) as server:
+        with PageServer(port) as server:  # before the work: a busy port is said at once
+            server.show(build())
             typer.echo(f"{server.url} shows it until Ctrl-C")
             if browse:
                 webbrowser.open(server.url)
@@ -179,22 +185,8 @@ def take_samples(
     config, kept = trained.config, run.resolve().parent / SAMPLES_FILE
     if data is None and kept.is_file():
         return read_samples(kept, count)
-    source: Any
-    if "task_document" in config.labels:
-        _, source = open_own(run, config.labels, data)
-    else:
-        from pacefno.paper.bench import prepare_data
-        from pacefno.paper.benchmarks import benchmark_named
-
-        if missing := {"problem", "preset"} - set(config.labels):
-            raise UsageError(
-                f"{run} does not say which data it was trained on (no label {sorted(missing)[0]}): "
-                f"put {SAMPLES_FILE} with 'input' and 'target' beside it"
-            )
-        benchmark = benchmark_named(config.labels["problem"])
-        with Display(f"data of {benchmark.name}") as display:
-            folder = data or Path("datasets")
-            source = prepare_data(benchmark, config.labels["preset"], folder, on_progress=display)
+    todo = f"put {SAMPLES_FILE} with 'input' and 'target' beside it"
+    _, source = data_of_run(run, config.labels, data, todo=todo)
     batches = list(own_batches(config.task, source, among=count))
     if any(batch.box is not None for batch in batches):
         raise UsageError(

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pacefno.cli._console import Display, plain_errors, say
+from pacefno.cli._runs import (
+    DATASETS,
+    ArrayName,
+    BenchmarkFolder,
+    ModelFolder,
+    OperatorClass,
+    data_of_run,
+    run_labels,
+)
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from pacefno.data.samples import Source
     from pacefno.task import Task
 
 SAMPLES = 8  # real fields on which a program is compared with its model
 
 
 def export_command(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a run or of a saved model.", show_default=False)
-    ],
+    run: ModelFolder,
     format: Annotated[
         str, typer.Option(help="pt2 (torch.export: any batch and grid) or onnx (any batch).")
     ] = "pt2",
@@ -37,7 +45,7 @@ def export_command(
             show_default="test samples of the run",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the array in the file.")] = "input",
+    name: ArrayName = "input",
     details: Annotated[
         bool,
         typer.Option("--details", help="Also return canonical field and coordinates of the frame."),
@@ -50,12 +58,8 @@ def export_command(
             "field: mover-input.FORMAT, and mover-output.FORMAT at the time of the output.",
         ),
     ] = False,
-    datasets: Annotated[Path, typer.Option(help="Of a benchmark: where datasets are kept.")] = Path(
-        "datasets"
-    ),
-    model: Annotated[
-        str | None, typer.Option(help="The module:Class that the run was trained with.")
-    ] = None,
+    datasets: BenchmarkFolder = DATASETS,
+    model: OperatorClass = None,
 ) -> None:
     """Write a model as a program that runs without this package, and as onnx without torch.
 
@@ -100,13 +104,11 @@ def export_command(
 def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str | None) -> Tensor:
     """Some real fields: of a file, of a task, or the test samples of a run."""
     from pacefno.checkpoint import CheckpointError
-    from pacefno.cli.library import check_same_task, open_own, run_labels
     from pacefno.data.arrays_file import read_fields
-    from pacefno.data.own import open_task
+    from pacefno.data.own import check_same_task, open_task
     from pacefno.inference import check_matches, load
-    from pacefno.paper.bench import prepare_data
-    from pacefno.paper.benchmarks import benchmark_named
     from pacefno.train.evaluate import load_run
+    from pacefno.train.objective import pairs_of
 
     if data is not None and data.suffix != ".toml":
         fields = read_fields(data, name)
@@ -115,19 +117,17 @@ def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str
     try:
         labels = run_labels(run, model)
     except CheckpointError as error:
+        if not run.exists():
+            raise
         raise UsageError(f"{error}: say --data FILE with fields such as it is given") from None
     task: Task = load_run(run).config.task
-    source: Any
-    if data is not None or "task_file" in labels:
-        given, source = open_task(data) if data is not None else open_own(run, labels, None)
-        check_same_task(task, given)
-    elif {"problem", "preset"} <= set(labels):
-        with Display(f"data of {labels['problem']}") as display:
-            benchmark = benchmark_named(labels["problem"])
-            source = prepare_data(benchmark, labels["preset"], datasets, on_progress=display)
-    else:
-        raise UsageError(f"{run} does not say on what it was trained: say --data FILE")
     if task.rollout is not None:
         raise UsageError(f"{run} predicts trajectories: say --data FILE with windows of snapshots")
-    found: Tensor = source.load("test_id").select(slice(0, SAMPLES)).input
-    return found
+    given: tuple[Task, Source]
+    if data is not None:
+        given = open_task(data)
+    else:
+        place = None if "task_document" in labels else datasets
+        given = data_of_run(run, labels, place, todo="say --data FILE")
+    check_same_task(task, given[0])
+    return pairs_of(given[1].load("test_id").select(slice(0, SAMPLES))).input

@@ -8,48 +8,43 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pacefno.cli._console import (
-    INTERRUPTED,
-    Display,
-    plain_errors,
-    say,
-    wide_console,
+from pacefno.cli import _console
+from pacefno.cli._console import INTERRUPTED, Display, plain_errors, say, wide_console
+from pacefno.cli._runs import (
+    DATASETS,
+    NAMES,
+    ArrayName,
+    BenchmarkName,
+    DataFolder,
+    DataSeed,
+    ModelFolder,
+    OperatorClass,
+    PresetName,
+    RunFolder,
+    data_of_run,
+    run_labels,
+    score_own_run,
 )
 from pacefno.errors import UsageError
-from pacefno.paper import BENCHMARK_NAMES, PRESETS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pacefno.data.own import FileSource
     from pacefno.data.samples import Source
-    from pacefno.task import Task
     from pacefno.train.config import RunConfig
-    from pacefno.train.evaluate import Moves, Trained
-    from pacefno.train.rows import Row
 
-NAMES = ", ".join(BENCHMARK_NAMES)
 TRAINABLE = ", ".join(name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as)
-BenchmarkName = Annotated[
-    str, typer.Argument(help=f"Which benchmark: {NAMES}.", show_default=False)
-]
-PresetName = Annotated[str, typer.Option(help=f"How long and how large: {', '.join(PRESETS)}.")]
-DataFolder = Annotated[
-    Path, typer.Option(help="Folder under which datasets are kept; a missing one is generated.")
-]
-DataSeed = Annotated[int, typer.Option(help="Seed of the dataset.")]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.", show_default=False)]
 
 
 def import_modules(names: list[str]) -> None:
-    """Import modules of the user's, which register what they have."""
+    """Import modules of the user's, which register what they have; hints then repeat the option."""
+    _console.program = " ".join(["pacefno", *(f"--import {name}" for name in names)])
     if names:
         sys.path.insert(0, os.getcwd())
     with plain_errors():
@@ -67,9 +62,7 @@ def generate_command(
     benchmark: BenchmarkName,
     preset: PresetName = "quick",
     seed: Annotated[int, typer.Option(help="Another seed gives other samples.")] = 42,
-    root: Annotated[Path, typer.Option(help="Folder under which datasets are kept.")] = Path(
-        "datasets"
-    ),
+    root: Annotated[Path, typer.Option(help="Folder under which datasets are kept.")] = DATASETS,
     workers: Annotated[
         int | None, typer.Option(help="Processes to use.", show_default="one per core", min=1)
     ] = None,
@@ -102,7 +95,7 @@ def generate_command(
                 workers=workers,
                 on_progress=display,
             )
-        typer.echo(f"{folder} is complete. Look at it with: pacefno data show {folder}")
+        typer.echo(f"{folder} is complete. Look at it with: {_console.program} data show {folder}")
 
 
 @data_app.command("show")
@@ -175,7 +168,7 @@ def train_command(
             help="Folder of this run.", show_default="runs/BENCHMARK/MODEL-PRESET-seedSEED"
         ),
     ] = None,
-    data: DataFolder = Path("datasets"),
+    data: DataFolder = DATASETS,
     data_seed: DataSeed = 42,
     inexact: Annotated[
         bool,
@@ -203,7 +196,7 @@ def train_command(
         own = data_or_benchmark.endswith(".toml")
         asked = (data_or_benchmark, model, preset, seed, assignments or [], out)
         if own:
-            if (data, data_seed) != (Path("datasets"), 42):
+            if (data, data_seed) != (DATASETS, 42):
                 raise UsageError(
                     "--data and --data-seed are for benchmarks: a task document names its own file"
                 )
@@ -214,7 +207,7 @@ def train_command(
             _refuse_inexact(config)
         if resume and is_finished(folder):
             check_settings(folder, config)
-            say(f"{folder} is finished already: pacefno evaluate {folder}")
+            say(f"{folder} is finished already: {_console.program} evaluate {folder}")
             return
         fabric = make_fabric(config)
         fabric.launch()
@@ -244,7 +237,7 @@ def train_command(
                     "follow them along it"
                 )
         if fabric.is_global_zero:
-            typer.echo(f"{folder} is finished. Score it with: pacefno evaluate {folder}")
+            typer.echo(f"{folder} is finished. Score it with: {_console.program} evaluate {folder}")
 
 
 Plan = tuple["RunConfig", Callable[[Display], "Source"], Path]
@@ -367,154 +360,28 @@ def evaluate_command(
         if "task_document" in labels:
             result = score_own_run(run, model, data)
         else:
-            result = _score_benchmark(run, labels, model, data or Path("datasets"), data_seed)
+            result = _score_benchmark(run, labels, model, data, data_seed)
         result, lost = finite(result)
         typer.echo(json.dumps(result, indent=2, allow_nan=False))
         if lost:
             say(f"warning: not finite, so null: {', '.join(lost)}")
 
 
-def run_labels(run: Path, model: str | None) -> dict[str, str]:
-    """What a run says about itself; a class of the user's is imported if they named it."""
-    from pacefno.checkpoint import CheckpointError
-    from pacefno.inference import read_model
-    from pacefno.train.defaults import import_operator
-    from pacefno.train.rows import FIELD_ROWS
-
-    if model and ":" in model:
-        name, _, rest = model.partition(":")
-        import_operator(rest if name in FIELD_ROWS else model)
-    checkpoint, _ = read_model(run)
-    if "config" not in checkpoint.documents:
-        raise CheckpointError(run, "is a saved model and not a run: it does not say what it learnt")
-    labels = checkpoint.documents["config"].get("labels", {})
-    return {str(key): str(value) for key, value in labels.items()}
-
-
 def _score_benchmark(
-    run: Path, labels: dict[str, str], model: str | None, data: Path, data_seed: int
+    run: Path, labels: dict[str, str], model: str | None, data: Path | None, data_seed: int
 ) -> dict[str, Any]:
-    from pacefno.paper.bench import prepare_data, score_row
+    from pacefno.paper.bench import score_row
     from pacefno.paper.benchmarks import benchmark_named
     from pacefno.train.evaluate import load_run
 
     load_run(run)  # says what is wrong with a folder that is no run
-    if missing := {"problem", "preset", "model"} - set(labels):
-        raise UsageError(
-            f"{run} does not say on which benchmark it was trained: its labels have no "
-            f"{', '.join(sorted(missing))}; score it with pacefno.train.evaluate.score"
-        )
-    benchmark = benchmark_named(labels["problem"])
-    with Display(f"data of {benchmark.name}") as display:
-        source = prepare_data(benchmark, labels["preset"], data, data_seed, display)
-    return score_row(run, benchmark, model or labels["model"], source)
-
-
-def score_own_run(run: Path, model: str | None, data: Path | None) -> dict[str, Any]:
-    """The errors of a run on held-out samples of the user's own."""
-    from pacefno.train.evaluate import machine, score_own
-
-    trained, row = load_own(run, model)
-    config, (task, source) = trained.config, open_own(run, trained.config.labels, data)
-    check_same_task(config.task, task)
-    moves = own_moves(source)
-    if moves is None and task.group.size:
-        say("the task has no table [ood]: samples are moved by up to half a period, and boosted")
-    labels = config.labels
-    result: dict[str, Any] = {
-        "problem": task.name,
-        "model": model if model and ":" not in model else labels["model"],
-        "seed": config.seed,
-        "preset": labels["preset"],
-    }
-    inference = row.inference if row is not None else "one-shot"
-    result |= score_own(trained.model, task, source, moves=moves, inference=inference)
-    result["train_seconds"] = round(trained.train_seconds, 1)
-    result["finished"] = trained.finished
-    return result | machine(trained.model)
-
-
-def own_moves(source: FileSource) -> Moves | None:
-    """How far the document of a source says that test samples are moved; None if it does not."""
-    from pacefno.train.evaluate import Moves
-
-    ood = source.ood
-    if ood is None:
-        return None
-    moves = Moves(ood.low, ood.high, ood.seed, ood.inexact)
-    if not moves.are_exact(source.task):
-        raise UsageError(
-            f"ood: such elements of the {source.task.group.name} group are not exact on a periodic "
-            "grid (a rotation tears the field): move by exact ones only, or say inexact = true for "
-            "fields that vanish towards the boundary"
-        )
-    return moves
-
-
-def load_own(run: Path, model: str | None) -> tuple[Trained, Row | None]:
-    """A run on one's own data as it was trained, or as another row with the same weights."""
-    from pacefno.train.defaults import frame_spec
-    from pacefno.train.evaluate import load_run
-    from pacefno.train.rows import FIELD_ROWS, row_named
-
-    run_labels(run, model)
-    own = load_run(run)
-    trained = own.config.labels["model"]
-    if model is None or ":" in model or model == trained:
-        return own, FIELD_ROWS.get(trained)
-    row = row_named(FIELD_ROWS, model)
-    if row.trained_as != trained:
-        raise UsageError(
-            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
-        )
-    frame = frame_spec(row, own.config.task)
-    return (own if frame == own.config.frame else load_run(run, frame)), row
-
-
-def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task, FileSource]:
-    """The samples that a run was trained on, where they are now, or those of another task.toml."""
-    import tomllib
-
-    from pacefno.data.own import open_document, open_task
-
-    if data is not None:
-        return open_task(data)
-    stored = Path(labels["task_file"]), run / labels["task_file_from_run"]
-    for path in stored:
-        if path.is_file():
-            return open_task(path)
-    for path in stored:  # the document is in the run as well: the data may still be there
-        if path.parent.is_dir():
-            return open_document(tomllib.loads(labels["task_document"]), path.parent)
-    raise UsageError(
-        f"{run} was trained on {stored[0]}, which is not there any more: say where with "
-        "--data task.toml"
-    )
-
-
-def check_same_task(trained: Task, given: Task) -> None:
-    """Refuse data whose fields are others than those that a model was trained on.
-
-    Lengths and steps may differ by what is lost in writing them with few digits.
-    """
-    from pacefno.data.own import ALIKE
-
-    for name in ("input", "output"):
-        ours, theirs = getattr(trained, name), getattr(given, name)
-        numbers = zip((*ours.lengths, ours.step), (*theirs.lengths, theirs.step), strict=False)
-        alike = all(abs(a - b) <= ALIKE * abs(a) for a, b in numbers)
-        if not alike or replace(ours, lengths=theirs.lengths, step=theirs.step) != theirs:
-            raise UsageError(
-                f"the model was trained for {name} {ours.document()}, this task says "
-                f"{theirs.document()}: expected data of the same kind; if only the names of "
-                f"channels differ, say {ours.text!r} in the task"
-            )
+    todo = "score it with pacefno.train.evaluate.score"
+    _, source = data_of_run(run, labels, data, data_seed, todo)
+    return score_row(run, benchmark_named(labels["problem"]), model or labels["model"], source)
 
 
 def predict_command(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a run or of a saved model.", show_default=False)
-    ],
+    run: ModelFolder,
     source: Annotated[
         Path,
         typer.Argument(
@@ -533,10 +400,8 @@ def predict_command(
     refine: Annotated[
         bool, typer.Option("--refine", help="Refine each frame before predicting (slower).")
     ] = False,
-    name: Annotated[str, typer.Option(help="Name of the array in the file.")] = "input",
-    model: Annotated[
-        str | None, typer.Option(help="The module:Class that the run was trained with.")
-    ] = None,
+    name: ArrayName = "input",
+    model: OperatorClass = None,
 ) -> None:
     """Apply a trained model to fields of your own, at any resolution that holds its modes.
 
@@ -575,7 +440,7 @@ def _test_samples(run: Path, path: Path) -> tuple[Tensor, Tensor]:
     """Inputs and targets of the test samples of a task.toml, for a model of the same task."""
     import torch
 
-    from pacefno.data.own import open_task
+    from pacefno.data.own import check_same_task, open_task
     from pacefno.train.evaluate import load_run, own_batches
 
     task, source = open_task(path)

@@ -1,14 +1,27 @@
-"""``pacefno inspect``: what is in a file of one's own, and the document to train on it with."""
+"""``pacefno inspect``, and the report on runs with data of one's own."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pacefno.cli._console import plain_errors, split_names, wide_console
+from pacefno.cli._console import (
+    Display,
+    plain_errors,
+    say,
+    split_names,
+    split_numbers,
+    wide_console,
+)
+from pacefno.cli._runs import load_own, open_own, own_moves, score_own_run
 from pacefno.errors import UsageError
+
+if TYPE_CHECKING:
+    from pacefno.paper.report.own import Scored
+    from pacefno.task import Task
 
 
 def inspect_command(
@@ -75,7 +88,7 @@ def inspect_command(
             targets=tuple(split_names(target)),
             axes=axes,
             channels=channels,
-            lengths=_numbers(lengths),
+            lengths=tuple(split_numbers(lengths, "--lengths", float)) if lengths else (),
             step=step,
             group=group,
             history=history,
@@ -93,8 +106,61 @@ def inspect_command(
             typer.echo(f"written: {write}{more}")
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in split_names(text))
-    except ValueError:
-        raise UsageError(f"--lengths: expected numbers separated by commas, got {text!r}") from None
+# --- the report on runs with one's own data -------------------------------------------------------
+
+
+def report_own(runs: list[Path], output: Path) -> None:
+    """Score runs on data of one's own, print their table and write the page."""
+    from rich.table import Table
+
+    from pacefno.paper.report.own import COLUMNS, table, write_own_report
+
+    tasks = _score_all(runs)
+    page = write_own_report(tasks, output, say)
+    for task, scored in tasks:
+        shown = Table("model", *COLUMNS.values(), title=task.name, title_justify="left")
+        for line in table([one.row for one in scored]):
+            shown.add_row(*line)
+        wide_console().print(shown)
+    typer.echo(f"{page} written: open it in a browser")
+
+
+def own_runs(folders: list[Path]) -> list[Path]:
+    """The finished runs on data of one's own in some folders: these, or those within."""
+    from pacefno.checkpoint import FINAL
+
+    found = []
+    for folder in folders:
+        for path in sorted(folder.rglob(FINAL)) if folder.is_dir() else []:
+            settings = path.parent / "config.json"
+            labels = json.loads(settings.read_text())["labels"] if settings.is_file() else {}
+            if "task_document" in labels:
+                found.append(path.parent)
+    return found
+
+
+def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
+    """Every run scored, by task."""
+    from pacefno.paper.report.own import Scored
+    from pacefno.train.evaluate import default_moves, finite, sweep_own
+
+    tasks: dict[str, tuple[Task, list[Scored]]] = {}
+    with Display("scores") as display:
+        for number, run in enumerate(runs, 1):
+            trained, _ = load_own(run, None)
+            task, source = open_own(run, trained.config.labels, None)
+            row, _ = finite(score_own_run(run, None, None))
+            moves = own_moves(source) or default_moves(task, 1.0)
+            largest = {
+                "shift": _in_words(moves.high[: task.group.spatial], "periods"),
+                "boost": _in_words(moves.high[task.group.spatial :], "in velocity"),
+            }
+            scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
+            tasks.setdefault(task.name, (task, []))[1].append(scored)
+            display(number, len(runs), run.name)
+    return list(tasks.values())
+
+
+def _in_words(sizes: tuple[float, ...], unit: str) -> str:
+    values = dict.fromkeys(f"{size:.3g}" for size in sizes)
+    return f"{', '.join(values)} {unit}"

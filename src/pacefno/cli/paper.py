@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,10 +20,15 @@ from pacefno.cli._console import (
     split_numbers,
     wide_console,
 )
-from pacefno.cli.library import DataFolder, PresetName
+from pacefno.cli._runs import DATASETS, DataFolder, PresetName
 from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 from pacefno.paper.studies import STUDIES, Option, Study
+
+if TYPE_CHECKING:
+    from pacefno.paper.bench import Job, Places
+
+SECONDS_BETWEEN_LOOKS = 2.0  # at the logs of trainings in other processes
 
 RunsFolder = Annotated[Path, typer.Option(help="Folder under which runs are kept.")]
 ResultsFolder = Annotated[
@@ -39,6 +46,7 @@ def default_results(preset: str, runs: Path) -> Path:
 
 
 def bench_command(
+    context: typer.Context,
     benchmark: Annotated[
         str,
         typer.Argument(help=f"all, or one of {', '.join(BENCHMARK_NAMES)}.", show_default=False),
@@ -53,7 +61,16 @@ def bench_command(
         ),
     ] = "",
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = ",".join(map(str, SEEDS)),
-    data: DataFolder = Path("datasets"),
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            min=1,
+            help="Train so many models side by side, on one thread each: on a few cores that is "
+            "faster than one model on all of them.",
+        ),
+    ] = 1,
+    data: DataFolder = DATASETS,
     runs: RunsFolder = Path("runs"),
     results: ResultsFolder = None,
 ) -> None:
@@ -66,33 +83,73 @@ def bench_command(
     Example: pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42
     """
     with plain_errors():
-        from pacefno.paper.bench import Places, headline, missing_rows, plan, prepare_data, run_job
+        from pacefno.paper.bench import Places, missing_rows, plan
         from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
-        from pacefno.paper.presets import config_for
         from pacefno.paper.report.tables import terminal_table
         from pacefno.train.loop import StopRequest
 
         tables = [b.name for b in BENCHMARKS.values() if b.in_tables and b.task.rollout is None]
         names = tables if benchmark == "all" else [benchmark_named(benchmark).name]
         places = Places(data, runs, results or default_results(preset, runs))
-        jobs = plan(names, preset, split_names(models), split_numbers(seeds, "--seeds"))
+        jobs = plan(names, preset, split_names(models), split_numbers(seeds, "--seeds", int))
         todo = [job for job in jobs if missing_rows(job, places)]
-        with Display("") as display:
-            for number, job in enumerate(todo, 1):
-                chosen = benchmark_named(job.benchmark)
-                display.title = f"data of {job.benchmark}"
-                source = prepare_data(chosen, preset, data, on_progress=display)
-                display.title = f"{number} of {len(todo)}: {job.title}"
-                config = config_for(chosen, job.trained, job.preset, job.seed)
-                callbacks = display.callbacks(config.schedule.epochs)
-                try:
-                    for row in run_job(job, places, callbacks, source):
-                        display.message(f"{job.title}: {row['model']}: {headline(row)}")
-                except StopRequest:
-                    say("stopped: give the same command again to go on")
-                    raise typer.Exit(INTERRUPTED) from None
+        modules = context.parent.params.get("modules") if context.parent else None
+        try:
+            with Display("") as display:
+                if min(processes, len(todo)) > 1:
+                    train_side_by_side(todo, places, processes, modules or [], display)
+                else:
+                    train_in_turn(todo, places, display)
+        except (StopRequest, KeyboardInterrupt):
+            say("stopped: give the same command again to go on")
+            raise typer.Exit(INTERRUPTED) from None
         for name in names:
             wide_console().print(terminal_table(name, places.results, preset))
+
+
+def train_in_turn(todo: Sequence[Job], places: Places, display: Display) -> None:
+    """Train and score one job after another, on all threads."""
+    from pacefno.paper.bench import headline, prepare_data, run_job
+    from pacefno.paper.benchmarks import benchmark_named
+    from pacefno.paper.presets import config_for
+
+    for number, job in enumerate(todo, 1):
+        chosen = benchmark_named(job.benchmark)
+        display.title = f"data of {job.benchmark}"
+        source = prepare_data(chosen, job.preset, places.data, on_progress=display)
+        display.title = f"{number} of {len(todo)}: {job.title}"
+        config = config_for(chosen, job.trained, job.preset, job.seed)
+        for row in run_job(job, places, display.callbacks(config.schedule.epochs), source):
+            display.message(f"{job.title}: {row['model']}: {headline(row)}")
+
+
+def train_side_by_side(
+    todo: Sequence[Job], places: Places, processes: int, modules: Sequence[str], display: Display
+) -> None:
+    """Train and score several jobs at a time; the bar counts the epochs in the logs of the runs."""
+    from pacefno.paper.bench import epochs_done, headline, prepare_data, run_side_by_side
+    from pacefno.paper.benchmarks import benchmark_named
+
+    for name in dict.fromkeys(job.benchmark for job in todo):
+        display.title = f"data of {name}"
+        prepare_data(benchmark_named(name), todo[0].preset, places.data, on_progress=display)
+    display.title = f"{len(todo)} trainings, {min(processes, len(todo))} at a time"
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            display(*epochs_done(todo, places))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        with closing(run_side_by_side(todo, places, processes, modules)) as running:
+            for job, rows in running:
+                for row in rows:
+                    display.message(f"{job.title}: {row['model']}: {headline(row)}")
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def report_command(
@@ -113,7 +170,7 @@ def report_command(
         ),
     ] = None,
     runs: RunsFolder = Path("runs"),
-    data: DataFolder = Path("datasets"),
+    data: DataFolder = DATASETS,
     update: Annotated[
         bool, typer.Option("--update", help="Only rewrite the tables in the named documents.")
     ] = False,
@@ -145,7 +202,7 @@ def report_command(
     Example: pacefno report runs/turbulence --output report
     """
     with plain_errors():
-        from pacefno.cli.rollout import own_runs, report_own
+        from pacefno.cli.own import own_runs, report_own
         from pacefno.errors import UsageError
 
         if own := own_runs(paths or []):
@@ -187,13 +244,13 @@ def report_command(
 
 study_app = typer.Typer(
     name="study",
-    help="Studies: which part earns what, and what limits a run.",
+    help="Studies: what each part contributes, and what limits a run.",
     no_args_is_help=True,
 )
 FIGURES = Annotated[Path, typer.Option(help="Folder of the figures, as PNG and PDF.")]
 FOLDERS: dict[str, tuple[Any, Path | None]] = {
     "figures": (FIGURES, Path("report/figures")),
-    "data": (DataFolder, Path("datasets")),
+    "data": (DataFolder, DATASETS),
     "runs": (RunsFolder, Path("runs")),
     "results": (ResultsFolder, None),
 }
@@ -207,7 +264,7 @@ def study_command(name: str, study: Study) -> Callable[..., None]:
             folders = {key: given.pop(key, default) for key, (_, default) in FOLDERS.items()}
             for key, setting in study.settings.items():
                 if setting.default == SEEDS:
-                    given[key] = split_numbers(given[key], f"--{key}")
+                    given[key] = split_numbers(given[key], f"--{key}", int)
                 elif isinstance(setting.default, tuple):
                     given[key] = split_names(given[key])
             run_and_tell(name, given, **folders)
@@ -254,7 +311,13 @@ def run_and_tell(
     labels = settings if "preset" in settings else load_run(settings["run"]).config.labels
     preset = labels.get("preset", "standard")
     places = Places(data, runs, results or default_results(preset, runs))
-    outcome = run_study(name, places, say, **settings)
+    with Display(name) as display:
+
+        def show(title: str, done: int, total: int, note: str) -> None:
+            display.title = title
+            display(done, total, note)
+
+        outcome = run_study(name, places, display.message, show, **settings)
     for found in outcome.tables:
         table = Table(*found.columns, title=found.title, title_justify="left")
         for row in found.rows:

@@ -1,4 +1,4 @@
-"""``pacefno rollout``, and ``pacefno report`` on runs with data of one's own."""
+"""``pacefno rollout``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pacefno.cli._console import Display, plain_errors, say, split_names, wide_console
-from pacefno.cli.library import (
-    RunFolder,
-    check_same_task,
-    load_own,
-    open_own,
-    own_moves,
-    score_own_run,
-)
+from pacefno.cli._runs import OperatorClass, RunFolder, load_own
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
     from pacefno.data.own import FileSource
-    from pacefno.paper.report.own import Scored
     from pacefno.task import Task
     from pacefno.train.rollout import Forecast
 
@@ -64,9 +56,7 @@ def rollout_command(
             help="Channels whose mean is kept, such as momentum, or all: u,v.", metavar="NAMES"
         ),
     ] = "",
-    model: Annotated[
-        str | None, typer.Option(help="The module:Class that the run was trained with.")
-    ] = None,
+    model: OperatorClass = None,
 ) -> None:
     """Predict many steps in a row, each prediction the input of the next.
 
@@ -77,6 +67,7 @@ def rollout_command(
     """
     with plain_errors():
         from pacefno.data.arrays_file import check_suffix
+        from pacefno.data.own import check_same_task
         from pacefno.train.rollout import forecast, read_start
 
         if output is not None and output.suffix != ".json":
@@ -136,13 +127,14 @@ def _open(file: Path, labels: dict[str, str]) -> tuple[Task, FileSource]:
 def _print(made: Forecast) -> None:
     from rich.table import Table
 
+    from pacefno.data.samples import evenly
+
     known, count = made.error.shape[1], len(made.times)
     if not known:
         typer.echo(f"{count} snapshots predicted; the file has no truth for them")
         return
     table = Table("time", "relative error", "worst sample", "if nothing changed")
-    shown = sorted({round(i * (known - 1) / max(1, MOST_LINES - 1)) for i in range(MOST_LINES)})
-    for i in shown:
+    for i in evenly(known, MOST_LINES).tolist():
         each = made.error[:, i]
         numbers = (each.mean(), each.max(), made.still[:, i].mean())
         table.add_row(f"{float(made.times[i]):.4g}", *(f"{float(n):.4g}" for n in numbers))
@@ -164,63 +156,3 @@ def _write(made: Forecast, path: Path) -> None:
     else:
         write_fields(path, made.arrays())
     typer.echo(f"{path} written")
-
-
-# --- the report on runs with one's own data -------------------------------------------------------
-
-
-def report_own(runs: list[Path], output: Path) -> None:
-    """Score runs on data of one's own, print their table and write the page."""
-    from rich.table import Table
-
-    from pacefno.paper.report.own import COLUMNS, table, write_own_report
-
-    tasks = _score_all(runs)
-    page = write_own_report(tasks, output, say)
-    for task, scored in tasks:
-        shown = Table("model", *COLUMNS.values(), title=task.name, title_justify="left")
-        for line in table([one.row for one in scored]):
-            shown.add_row(*line)
-        wide_console().print(shown)
-    typer.echo(f"{page} written: open it in a browser")
-
-
-def own_runs(folders: list[Path]) -> list[Path]:
-    """The finished runs on data of one's own in some folders: these, or those within."""
-    from pacefno.checkpoint import FINAL
-
-    found = []
-    for folder in folders:
-        for path in sorted(folder.rglob(FINAL)) if folder.is_dir() else []:
-            settings = path.parent / "config.json"
-            labels = json.loads(settings.read_text())["labels"] if settings.is_file() else {}
-            if "task_document" in labels:
-                found.append(path.parent)
-    return found
-
-
-def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
-    """Every run scored, by task."""
-    from pacefno.paper.report.own import Scored
-    from pacefno.train.evaluate import default_moves, finite, sweep_own
-
-    tasks: dict[str, tuple[Task, list[Scored]]] = {}
-    with Display("scores") as display:
-        for number, run in enumerate(runs, 1):
-            trained, _ = load_own(run, None)
-            task, source = open_own(run, trained.config.labels, None)
-            row, _ = finite(score_own_run(run, None, None))
-            moves = own_moves(source) or default_moves(task, 1.0)
-            largest = {
-                "shift": _in_words(moves.high[: task.group.spatial], "periods"),
-                "boost": _in_words(moves.high[task.group.spatial :], "in velocity"),
-            }
-            scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
-            tasks.setdefault(task.name, (task, []))[1].append(scored)
-            display(number, len(runs), run.name)
-    return list(tasks.values())
-
-
-def _in_words(sizes: tuple[float, ...], unit: str) -> str:
-    values = dict.fromkeys(f"{size:.3g}" for size in sizes)
-    return f"{', '.join(values)} {unit}"

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+from pacefno.data._settings import DataSettings
 from pacefno.data.arrays_file import StoredFields, read_fields, write_fields
 from pacefno.data.formats import FORMATS, Contents, FileFormat, StoredArray, open_file
 from pacefno.data.generate import folder_of, generate, is_generated, open_dataset, prepare
 from pacefno.data.lpsda import TrajectoryDataset, read_lpsda, write_lpsda
-from pacefno.data.own import DataSettings, FileSource, open_task
+from pacefno.data.own import FileSource, open_task
 from pacefno.data.recipe import PairRecipe, Recipe, Sizes, TrajectoryRecipe
 from pacefno.data.samples import Pairs, Source, Trajectories, channel_statistics
 from pacefno.data.store import DatasetError, PairDataset

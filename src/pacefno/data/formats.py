@@ -314,7 +314,7 @@ def _mapped(path: Path, header: tuple[Any, bool, Any, int], offset: int = 0) -> 
 
 @register("format", "npy")
 class Npy(FileFormat):
-    """One array of numpy's, mapped into memory."""
+    """One numpy array, mapped into memory."""
 
     suffixes = (".npy",)
 
@@ -447,9 +447,7 @@ def _check_link(path: Path, group: h5py.Group, key: str, name: str) -> Any:
     return group.get(key, getclass=True)
 
 
-def _hdf5_array(
-    path: Path, group: h5py.Group, key: str, name: str, axes: tuple[str, ...] = ()
-) -> StoredArray:
+def _hdf5_array(path: Path, group: h5py.Group, key: str, name: str) -> StoredArray:
     if _check_link(path, group, key, name) is not h5py.Dataset:
         raise DatasetError(path, f"{name!r} is a link or a group: expected an array, stored here")
     dataset = group[key]
@@ -459,7 +457,7 @@ def _hdf5_array(
         raise DatasetError(path, f"{reason}: store them in this one")
     stored = dataset.id.get_storage_size()
     shape = dataset.shape if dataset.shape is not None else (0,)
-    return StoredArray(path, name, shape, dataset.dtype, lambda i: dataset[i], stored, axes)
+    return StoredArray(path, name, shape, dataset.dtype, lambda i: dataset[i], stored)
 
 
 @register("format", "hdf5")

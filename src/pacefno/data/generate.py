@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, final
 
-from pacefno.data._workers import run_jobs
 from pacefno.data.lpsda import TrajectoryDataset
 from pacefno.data.recipe import PARTS, Document, Recipe, TrajectoryRecipe
 from pacefno.data.store import DamagedError, DatasetError, PairDataset, verify, write_split
+from pacefno.data.workers import run_jobs
 from pacefno.errors import UsageError
 from pacefno.files import lock_folder, remove, remove_stale_temporaries
 

@@ -1,4 +1,4 @@
-"""What is in a file of somebody's, as tables, and the document with which it can be trained on.
+"""What a user's data file holds, printed as tables, and the document to train on it with.
 
 Everything that the file itself does not say is marked: ``guessed``, with the reason, or asked for
 by an entry ``"?"``, which :func:`~pacefno.data.own.open_task` refuses by name until it is filled.
@@ -22,10 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from pacefno.data.formats import CHANNEL, SAMPLE, TIME, Contents, StoredArray, open_file
-from pacefno.data.own import (
-    BLANK,
-    DataSettings,
+from pacefno.data._arrays import (
     Look,
     Stack,
     box_length,
@@ -33,11 +30,11 @@ from pacefno.data.own import (
     check_values,
     handled,
     look,
-    parse_axes,
-    read_table,
-    time_blocks,
     time_step,
 )
+from pacefno.data._settings import BLANK, DataSettings, parse_axes, read_table
+from pacefno.data.formats import CHANNEL, SAMPLE, TIME, Contents, StoredArray, open_file
+from pacefno.data.own import time_blocks
 from pacefno.data.store import DatasetError
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field, FieldType, parse_channels
@@ -290,7 +287,7 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, co
                 return Fact(text, "guessed", f"from the sizes {array.shape}; if rows are y, swap")
     raise DatasetError(
         contents.path,
-        f"nobody can tell the axes of {array.name!r} {array.shape}"
+        f"the axes of {array.name!r} {array.shape} cannot be told"
         + (f" by coordinates of {known} points" if known else "")
         + ': say which is which, --axes "sample time x y channel"',
     )
@@ -562,7 +559,7 @@ def show_findings(findings: Findings, console: Console) -> None:
     for line in (*_geometry(findings), *findings.notes):
         console.print(f"- {line}", markup=False, highlight=False, soft_wrap=True)
     for question in findings.questions:
-        line = f"only you can know {question}"
+        line = f"the file does not say {question}"
         console.print(f"- {line}", markup=False, highlight=False, soft_wrap=True)
 
 

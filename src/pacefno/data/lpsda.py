@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from pacefno.data.formats import plain_values
-from pacefno.data.recipe import Arrays, Document, TrajectoryRecipe
+from pacefno.data.recipe import LPSDA_MODES, Arrays, Document, TrajectoryRecipe
 from pacefno.data.samples import Grid, Trajectories
 from pacefno.data.store import (
     DamagedError,
@@ -34,7 +34,6 @@ from pacefno.errors import UsageError
 from pacefno.fields import Box
 from pacefno.registry import unknown
 
-MODES = {"train": "train", "validation": "valid", "test": "test"}  # LPSDA's words for the splits
 VALUES = re.compile(r"pde_([1-9]\d*)-([1-9]\d*)")
 ALIKE = 1e-6  # relative; coordinates are sums of rounded steps
 
@@ -149,7 +148,7 @@ class TrajectoryDataset:
     path: Path
     document: Document
     recipe: TrajectoryRecipe
-    splits = tuple(MODES)
+    splits = tuple(LPSDA_MODES)
 
     @property
     def recipe_name(self) -> str:
@@ -159,7 +158,7 @@ class TrajectoryDataset:
         """The file of a split, however many samples it has; if there is none, where it will be."""
         if split not in self.splits:
             raise UsageError(unknown("split", split, self.splits))
-        (equation, suffix), mode = self.recipe.file_name, MODES[split]
+        (equation, suffix), mode = self.recipe.file_name, LPSDA_MODES[split]
         pattern = rf"{equation}_{mode}(_\d+)?{'_' + suffix if suffix else ''}\.h5"
         found = sorted(p for p in self.path.glob("*.h5") if re.fullmatch(pattern, p.name))
         if len(found) > 1:
@@ -173,7 +172,7 @@ class TrajectoryDataset:
         first = self.recipe.solved - self.recipe.kept
         pieces = (_columns(read_arrays(part), first) for part in parts)
         settings = {**self.document, "split": split}
-        write_split(self.file(split), pieces, rows, settings, MODES[split])
+        write_split(self.file(split), pieces, rows, settings, LPSDA_MODES[split])
 
     def verify(self, split: str, *, values: bool = True) -> None:
         """Refuse a split of ours that was made with other settings, or a faulty one of anybody."""
@@ -192,7 +191,7 @@ class TrajectoryDataset:
         if grid != "id":
             raise UsageError(f"trajectories are stored on one grid: expected 'id', got {grid!r}")
         path = self.file(split)
-        found = read_lpsda(path, MODES[split])
+        found = read_lpsda(path, LPSDA_MODES[split])
         wanted, got = (self.recipe.kept, self.recipe.points), tuple(found.values.shape[1:])
         if got != wanted:
             raise DatasetError(path, f"expected {wanted} snapshots and points, got {got}")

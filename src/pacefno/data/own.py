@@ -1,4 +1,4 @@
-"""Somebody's own file as a source of samples: ``task.toml`` says what is in it and how it is used.
+"""A user's own file as a source of samples: ``task.toml`` says what it holds and how it is used.
 
 The document holds the entries of a :class:`~pacefno.task.Task`, a table ``[data]`` and, for test
 samples that are moved, a table ``[ood]``. Samples are read when they are asked for, so a file may
@@ -8,128 +8,28 @@ long trajectory is split in time: no snapshot is in two of them, and a window's 
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, combinations, pairwise
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import torch
-from pydantic import Field as Entry
-from pydantic import ValidationError, model_validator
 from torch import Tensor
 
-from pacefno.data.formats import (
-    CHANNEL,
-    ROLES,
-    SAMPLE,
-    TIME,
-    Array,
-    Contents,
-    Member,
-    StoredArray,
-    files_of,
-    open_file,
-)
-from pacefno.data.samples import Grid, Pairs, Trajectories
+from pacefno.data._arrays import ALIKE, Stack, check_box, check_values, handled, look, time_step
+from pacefno.data._settings import BLANK, DataSettings, OodSettings, read_table
+from pacefno.data.formats import files_of, open_file
+from pacefno.data.samples import Grid, Pairs, Trajectories, check_window, evenly
 from pacefno.data.store import DatasetError
 from pacefno.errors import UsageError
-from pacefno.fields import AXES, Field
-from pacefno.grid import FieldError, check_points, coarsen
+from pacefno.fields import Field
+from pacefno.grid import FieldError, coarsen
 from pacefno.pde.initial import generator_for
 from pacefno.registry import unknown
-from pacefno.task import Settings, Task, TaskError, first_fault, make_task, read_toml
-
-BLANK = "?"  # stands in a document for what only its owner knows
-ALIKE = 1e-3  # relative; lengths and time steps are often written with few digits
-LOOK_SAMPLES = 8  # samples that are looked at when a file is opened
-LOOK_BYTES = 2**27  # of them in memory at once
-TORN = 25.0  # squared jump across the boundary over that between neighbours: not periodic
-CLOSED = 1e-6  # the same: the end point is listed twice
-
-T = TypeVar("T", Pairs, Trajectories)
-Magnitudes = tuple[Annotated[float, Entry(ge=0)], ...]
-
-
-# --- the document ---------------------------------------------------------------------------------
-
-
-class DataSettings(Settings):
-    """Which arrays of a file are the channels, what their axes are, and how samples are cut.
-
-    ``arrays`` hold trajectories: the channels of the input type in their order, from one array
-    with a channel axis or from several. Windows of snapshots are cut from them, as the times of the
-    task's input and output say. ``inputs`` and ``targets`` hold pairs instead.
-    """
-
-    file: str  # as seen from the document; a folder or a pattern of files with one layout
-    validation_file: str = ""  # where the samples of validation and test lie in files of their own
-    test_file: str = ""
-    format: str = ""  # by the ending of the file, if not said
-    arrays: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    axes: str | dict[str, str]  # "sample time x y channel", or by the name of the array
-    endpoint: bool = False  # the file lists the end point of the period as well: it is dropped
-    time_stride: int = Entry(1, ge=1)  # stored snapshots from one snapshot of the task to the next
-    samples: int | None = Entry(None, ge=3)  # use the first so many only
-    windows: int | None = Entry(None, ge=1)  # from each trajectory; all that fit, if not said
-    coarsening: int = Entry(1, ge=1)  # the training grid takes every such point
-    split: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, validation, test
-    split_by: Literal["trajectory", "time"] = "trajectory"  # time: of one or two long ones
-    seed: int = 0  # of the split
-    precision: Literal["float32", "float64"] = "float32"
-    allow: tuple[Literal["non-periodic", "constant"], ...] = ()  # faults that are meant
-
-    @model_validator(mode="after")
-    def _fits(self) -> DataSettings:
-        if bool(self.arrays) == bool(self.inputs) or bool(self.inputs) != bool(self.targets):
-            raise UsageError("name either arrays (trajectories), or inputs and targets (pairs)")
-        if self.file in (self.validation_file, self.test_file):
-            raise UsageError(
-                "name another file than data.file, or none: splits never share samples"
-            )
-        if self.split_by == "time" and (self.inputs or self.validation_file or self.test_file):
-            raise UsageError(
-                'split_by: "time" cuts trajectories of one file: name arrays, and no other files'
-            )
-        if min(self.split) < 0 or not math.isclose(sum(self.split), 1, abs_tol=1e-6):
-            raise UsageError(
-                f"split: expected shares of train, validation and test with sum 1, got {self.split}"
-            )
-        return self
-
-    def axes_of(self, array: str) -> tuple[str, ...]:
-        """The roles of an array's axes."""
-        text = self.axes if isinstance(self.axes, str) else self.axes.get(array)
-        if text is None:
-            raise UsageError(f"data.axes: nothing is said of {array!r}: add an entry for it")
-        return parse_axes(text)
-
-
-def parse_axes(text: str) -> tuple[str, ...]:
-    """The roles of a text such as ``"sample time x y channel"``."""
-    roles = tuple(text.replace(",", " ").split())
-    for role in roles:
-        if role not in ROLES:
-            raise UsageError(f"data.axes: {unknown('axis', role, ROLES)}")
-    if len(set(roles)) != len(roles) or "x" not in roles:
-        raise UsageError(f"data.axes: expected each axis once and at least x, got {text!r}")
-    return roles
-
-
-class OodSettings(Settings):
-    """How far test samples are moved: the magnitude of each coordinate lies from low to high."""
-
-    low: Magnitudes
-    high: Magnitudes
-    seed: int = 0
-    inexact: bool = False  # accept what is not exact on a periodic grid, as a rotation
+from pacefno.task import Task, TaskError, make_task, read_toml
 
 
 def open_task(path: Path) -> tuple[Task, FileSource]:
@@ -146,7 +46,7 @@ def read_document(path: Path) -> dict[str, Any]:
     document = read_toml(path)
     for name in _blanks(document):
         todo = "fill it in; the comment beside it says what is meant"
-        raise TaskError(f'{path}: {name} is still "{BLANK}", nobody else can know it: {todo}')
+        raise TaskError(f'{path}: {name} is still "{BLANK}", and the file does not say it: {todo}')
     return document
 
 
@@ -172,196 +72,35 @@ def open_document(
     task = make_task(entries)
     settings = read_table(DataSettings, "data", data)
     moved = None if ood is None else read_table(OodSettings, "ood", ood)
-    return task, FileSource(task, settings, folder, moved, whole=whole)
+    source = FileSource(task, settings, folder, moved, whole=whole)
+    if moved is not None:
+        check_motions(task, moved)
+    return task, source
 
 
-S = TypeVar("S", bound=Settings)
+def check_same_task(trained: Task, given: Task) -> None:
+    """Refuse data whose fields are others than those that a model was trained on.
 
-
-def read_table(model: type[S], name: str, entries: Any) -> S:
-    """A table of the document; a fault is one sentence that names the entry."""
-    try:
-        return model.model_validate(entries)
-    except ValidationError as error:
-        raise UsageError(f"{name}: {first_fault(error, model)}") from None
-
-
-# --- arrays as trajectories -----------------------------------------------------------------------
-
-
-@final
-class Stack:
-    """Arrays of a file as one of ``(sample, time, channel, *grid)``, read sample by sample."""
-
-    def __init__(
-        self, contents: Contents, names: Sequence[str], settings: DataSettings, dim: int
-    ) -> None:
-        self.path, self.dim, self.names, self.more = contents.path, dim, names, contents.more
-        self.arrays = [contents.array(name).check() for name in names]
-        self.roles = [settings.axes_of(name) for name in names]
-        self.dtype: Any = np.dtype(settings.precision)
-        self.drop = int(settings.endpoint)  # points at the end of each axis
-        sizes = [
-            self._sizes(array.name, array.shape, roles)
-            for array, roles in zip(self.arrays, self.roles, strict=True)
-        ]
-        for array, size in zip(self.arrays[1:], sizes[1:], strict=True):
-            for role in (SAMPLE, TIME, *AXES[:dim]):
-                if size.get(role) != sizes[0].get(role):
-                    raise DatasetError(
-                        self.path,
-                        f"{array.name!r} has {size.get(role)} points along {role}, "
-                        f"{self.arrays[0].name!r} has {sizes[0].get(role)}: expected one "
-                        "resolution for all channels; resample, or leave one out",
-                    )
-        counts = [sizes[0].get(SAMPLE, 1), *(self._count(member, sizes) for member in self.more)]
-        self.ends = list(accumulate(counts))  # after the last sample of each file
-        self.samples = self.ends[-1]
-        self.snapshots: int = sizes[0].get(TIME, 1)
-        self.timed = TIME in sizes[0]
-        self.channels = sum(size.get(CHANNEL, 1) for size in sizes)
-        self.grid = tuple(sizes[0][axis] - self.drop for axis in AXES[:dim])
-        if min(self.grid) < 4 or self.samples == 0 or self.snapshots == 0:
-            raise DatasetError(
-                self.path,
-                f"{self.arrays[0].name!r} {self.arrays[0].shape} read as "
-                f"{' '.join(self.roles[0])} leaves a grid {self.grid}: correct the axes",
+    Lengths and steps may differ by what is lost in writing them with few digits.
+    """
+    for name in ("input", "output"):
+        ours, theirs = getattr(trained, name), getattr(given, name)
+        numbers = zip((*ours.lengths, ours.step), (*theirs.lengths, theirs.step), strict=False)
+        alike = all(abs(a - b) <= ALIKE * abs(a) for a, b in numbers)
+        if not alike or replace(ours, lengths=theirs.lengths, step=theirs.step) != theirs:
+            raise UsageError(
+                f"the model was trained for {name} {ours.document()}, this task says "
+                f"{theirs.document()}: expected data of the same kind; if only the names of "
+                f"channels differ, say {ours.text!r} in the task"
             )
 
-    def _count(self, member: Member, sizes: Sequence[Mapping[str, int]]) -> int:
-        """How many samples a further file has, all else being as in the first."""
-        for name, roles, wanted in zip(self.names, self.roles, sizes, strict=True):
-            own = self._sizes(name, member.shapes[name], roles)
-            if any(own[role] != wanted[role] for role in roles if role != SAMPLE):
-                raise DatasetError(
-                    member.path,
-                    f"{name!r} is {member.shapes[name]}, read as {' '.join(roles)}, and in the "
-                    f"first file {self.arrays[self.names.index(name)].shape}: expected files that "
-                    "differ in the number of samples alone; cut or resample it, or name a pattern",
-                )
-        return own.get(SAMPLE, 1)
 
-    def _sizes(self, name: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> dict[str, int]:
-        space = [axis for axis in AXES if axis in roles]
-        if len(roles) != len(shape):
-            forgot = "" if TIME in roles else " (is the time axis forgotten?)"
-            raise DatasetError(
-                self.path,
-                f"{name!r} has {len(shape)} axes, {shape}, and "
-                f'{len(roles)} are named, "{" ".join(roles)}"{forgot}: name them all in data.axes',
-            )
-        if space != list(AXES[: self.dim]):
-            raise DatasetError(
-                self.path,
-                f"{name!r} has the axes {' '.join(space)}, the task {self.dim} dimensions: "
-                "correct data.axes or input.dim",
-            )
-        return dict(zip(roles, shape, strict=True))
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of one snapshot of one sample as it is handed out."""
-        return self.channels * math.prod(self.grid) * self.dtype.itemsize
-
-    def read(self, sample: int, numbers: Sequence[int], *, finite: bool = True) -> Array:
-        """Some snapshots of a sample by their number, ``(S, C, *grid)``; NaN is refused."""
-        file = bisect_right(self.ends, sample)
-        arrays, own = self.arrays, sample
-        if file:
-            opened, own = self.more[file - 1].open(), sample - self.ends[file - 1]
-            arrays = [opened.array(name).check() for name in self.names]
-        parts = [
-            self._part(array, roles, own, numbers)
-            for array, roles in zip(arrays, self.roles, strict=True)
-        ]
-        with np.errstate(over="ignore"):  # what becomes infinite is refused below
-            values = np.concatenate(parts, axis=1).astype(self.dtype, copy=False)
-        if finite and not np.isfinite(values).all():
-            number, channel, *point = np.argwhere(~np.isfinite(values))[0].tolist()
-            raise DatasetError(
-                self.path,
-                f"sample {sample} holds {int((~np.isfinite(values)).sum())} values that are NaN or "
-                f"infinite in {self.dtype}, the first in snapshot {numbers[number]}, channel "
-                f"{channel}, point {tuple(point)}: repair the file or leave the sample out",
-            )
-        return values
-
-    def windows(self, wanted: Sequence[tuple[int, Sequence[int]]]) -> Array:
-        """Snapshots ``(N, S, C, *grid)`` by sample and numbers; nothing is read twice."""
-        by_sample: dict[int, list[int]] = {}
-        for place, (sample, _) in enumerate(wanted):
-            by_sample.setdefault(sample, []).append(place)
-        found: list[Array] = [np.empty(0)] * len(wanted)
-        for sample in sorted(by_sample):  # in the order of the file
-            places = by_sample[sample]
-            numbers = sorted({number for place in places for number in wanted[place][1]})
-            block = self.read(sample, numbers)
-            for place in places:
-                found[place] = block[np.searchsorted(numbers, wanted[place][1])]
-        return np.stack(found)
-
-    def _part(
-        self, array: StoredArray, roles: tuple[str, ...], sample: int, numbers: Sequence[int]
-    ) -> Array:
-        """Snapshots of one array as ``(S, C, *grid)``."""
-        first, last = min(numbers), max(numbers)
-        steps = {b - a for a, b in pairwise(numbers)}
-        even = len(steps) <= 1 and min(steps, default=1) > 0
-        if not even and last - first > 2 * len(numbers):  # far apart: not all that lies between
-            return np.concatenate([self._part(array, roles, sample, [n]) for n in numbers])
-        stride = min(steps, default=1) if even else 1
-        pick: dict[str, int | slice] = {
-            SAMPLE: sample,
-            TIME: slice(first, last + 1, stride),
-            CHANNEL: slice(None),
-        }
-        pick |= {axis: slice(0, n) for axis, n in zip(AXES, self.grid, strict=False)}
-        values = array.values(tuple(pick[role] for role in roles))
-        left = [role for role in roles if role != SAMPLE]
-        order = [role for role in (TIME, CHANNEL, *AXES) if role in left]
-        values = values.transpose([left.index(role) for role in order])
-        for place, role in enumerate((TIME, CHANNEL)):
-            if role not in order:
-                values = np.expand_dims(values, place)
-        return values if even else values[[number - first for number in numbers]]
-
-
-# --- what is read lazily --------------------------------------------------------------------------
-
-
-class Lazy(ABC, Generic[T]):
-    """Samples that stay in their file until they are selected."""
-
-    @property
-    @abstractmethod
-    def grid(self) -> tuple[int, ...]:
-        """The points along each axis."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of all samples, once they are read."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def read(self, rows: Sequence[int]) -> T:
-        """Samples by their numbers."""
-
-    def select(self, rows: slice | Tensor) -> T:
-        """Read just these samples from the file."""
-        return self.read(torch.arange(len(self))[rows].tolist())
-
-    def iterate(self, batch: int) -> Iterator[T]:
-        """All samples in their order, some at a time."""
-        for start in range(0, len(self), batch):
-            yield self.select(slice(start, start + batch))
+# --- samples that stay in their file until they are selected --------------------------------------
 
 
 @final
 @dataclass(frozen=True)
-class FilePairs(Lazy[Pairs]):
+class FilePairs:
     """Pairs in a file: a row is a trajectory and the snapshot at which its window starts."""
 
     task: Task
@@ -380,20 +119,17 @@ class FilePairs(Lazy[Pairs]):
     def grid(self) -> tuple[int, ...]:
         return tuple(-(-n // self.stride) for n in self.parts[0].grid)
 
-    @property
-    def nbytes(self) -> int:
-        channels = self.task.input.size + self.task.output.size
-        return len(self) * channels * math.prod(self.grid) * self.parts[0].dtype.itemsize
-
     def origin(self, row: int) -> tuple[int, int]:
         """The trajectory of a sample in the file, and the snapshot at which its window starts."""
         trajectory, start = divmod(row, len(self.starts))
         return self.trajectories[trajectory], self.starts[start]
 
-    def read(self, rows: Sequence[int]) -> Pairs:
-        if not rows:
+    def select(self, rows: slice | Tensor) -> Pairs:
+        """Read just these samples from the file."""
+        numbers = torch.arange(len(self))[rows]
+        if not len(numbers):
             raise FieldError("pairs: no rows were selected: expected at least one")
-        origins = [self.origin(row) for row in rows]
+        origins = [self.origin(row) for row in numbers.tolist()]
         inputs, targets = (
             [(sample, [start + offset for offset in part]) for sample, start in origins]
             for part in self.offsets
@@ -405,7 +141,7 @@ class FilePairs(Lazy[Pairs]):
         else:
             first, second = self.parts[0].windows(inputs), self.parts[1].windows(targets)
         fields = [torch.from_numpy(v).flatten(1, 2) for v in (first, second[:, :, self.chosen])]
-        xi = None if self.xi is None else self.xi[list(rows)]
+        xi = None if self.xi is None else self.xi[numbers]
         if xi is not None:
             types = (self.task.input, self.task.output)
             fields = [
@@ -417,10 +153,9 @@ class FilePairs(Lazy[Pairs]):
 
 @final
 @dataclass(frozen=True)
-class FileTrajectories(Lazy[Trajectories]):
+class FileTrajectories:
     """Whole trajectories in a file."""
 
-    task: Task
     stack: Stack
     trajectories: tuple[int, ...]
     numbers: tuple[int, ...]  # of the stored snapshots that are used
@@ -434,11 +169,6 @@ class FileTrajectories(Lazy[Trajectories]):
         return tuple(-(-n // self.stride) for n in self.stack.grid)
 
     @property
-    def nbytes(self) -> int:
-        size = self.channels * math.prod(self.grid) * self.stack.dtype.itemsize
-        return len(self) * self.snapshots * size
-
-    @property
     def channels(self) -> int:
         return self.stack.channels
 
@@ -446,8 +176,9 @@ class FileTrajectories(Lazy[Trajectories]):
     def snapshots(self) -> int:
         return len(self.numbers)
 
-    def read(self, rows: Sequence[int]) -> Trajectories:
-        return self.cut(torch.tensor(rows, dtype=torch.long), 0, self.snapshots)
+    def select(self, rows: slice | Tensor) -> Trajectories:
+        """Read just these trajectories from the file."""
+        return self.cut(rows, 0, self.snapshots)
 
     def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
         """Read ``count`` snapshots of some trajectories, from number ``start`` on; no others."""
@@ -455,11 +186,7 @@ class FileTrajectories(Lazy[Trajectories]):
         if not chosen:
             raise FieldError("trajectories: no rows were selected: expected at least one")
         starts = torch.as_tensor(start).expand(len(chosen)).tolist()
-        if min(starts) < 0 or max(starts) + count > self.snapshots or count < 1:
-            raise FieldError(
-                f"trajectories: {count} snapshots from {start} on do not lie within the "
-                f"{self.snapshots} there are"
-            )
+        check_window(min(starts), max(starts), count, self.snapshots)
         found = [
             self.stack.read(self.trajectories[row], self.numbers[first : first + count])
             for row, first in zip(chosen, starts, strict=True)
@@ -518,10 +245,8 @@ class OneFile:
         if not self.settings.arrays:
             return (0,)
         first, last = block.start, block.stop - self.window
-        wanted = self.settings.windows
-        if wanted is None or wanted > last - first:
-            return tuple(range(first, last + 1))
-        return tuple(first + round((last - first) * i / max(1, wanted - 1)) for i in range(wanted))
+        starts = evenly(last - first + 1, self.settings.windows)
+        return tuple(first + start for start in starts.tolist())
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
@@ -599,7 +324,7 @@ class OneFile:
 
 @final
 class FileSource:
-    """The samples of somebody's own file; see :func:`open_task`.
+    """The samples of a user's own file; see :func:`open_task`.
 
     ``notes`` are words for the user on what was converted on the way. A ``whole`` file is not
     split, and need not have what comes after the input: predictions start from it.
@@ -703,7 +428,7 @@ class FileSource:
         if split is None:
             rows, block = tuple(range(stack.samples)), range(stack.snapshots)
         numbers = tuple(block[:: self.settings.time_stride])
-        return FileTrajectories(self.task, stack, rows, numbers, self._stride(grid))
+        return FileTrajectories(stack, rows, numbers, self._stride(grid))
 
     def _stride(self, grid: Grid) -> int:
         if grid not in ("id", "ood"):
@@ -711,26 +436,30 @@ class FileSource:
         return self.settings.coarsening if grid == "id" else 1
 
     def _elements(self, count: int) -> Tensor:
-        """One element for each test sample, always the same; what is not exact is refused."""
+        """One element for each test sample, always the same."""
         if self.ood is None:
             todo = "say in [ood] how far to move them, low and high for each coordinate"
             raise UsageError(f"test_ood: the document has no table [ood]: {todo}")
-        group, size = self.task.group, self.task.group.size
-        if len(self.ood.low) != size or len(self.ood.high) != size:
-            raise UsageError(f"ood: expected low and high for each of {group.coordinates}")
         generator = generator_for("ood", self.ood.seed)
-        try:
-            xi = group.sample(self.ood.low, self.ood.high, count, generator)
-        except ValueError as error:
-            raise UsageError(f"ood: {error}") from None
-        if not self.ood.inexact and not torch.allclose(group.composable(xi), xi):
-            raise UsageError(
-                f"ood: such elements of the {group.name} group are not exact on a periodic grid: "
-                "moved samples would not be solutions (a rotation tears a periodic field at the "
-                "boundary of the box); move by exact ones only, or say inexact = true for fields "
-                "that vanish towards the boundary"
-            )
-        return xi
+        return self.task.group.sample(self.ood.low, self.ood.high, count, generator)
+
+
+def check_motions(task: Task, ood: OodSettings) -> None:
+    """Refuse ranges that are no motions of the task's group, or not exact on a periodic grid."""
+    group = task.group
+    if len(ood.low) != group.size or len(ood.high) != group.size:
+        raise UsageError(f"ood: expected low and high for each of {group.coordinates}")
+    try:
+        xi = group.sample(ood.low, ood.high, 8, generator_for("ood", ood.seed))
+    except ValueError as error:
+        raise UsageError(f"ood: {error}") from None
+    if not ood.inexact and not torch.allclose(group.composable(xi), xi):
+        raise UsageError(
+            f"ood: such elements of the {group.name} group are not exact on a periodic grid: moved "
+            "samples would not be solutions (a rotation tears a periodic field at the boundary of "
+            "the box); move by exact ones only, or say inexact = true for fields that vanish "
+            "towards the boundary"
+        )
 
 
 def time_blocks(
@@ -747,155 +476,3 @@ def time_blocks(
         return None
     second, third = first + window, first + 2 * window + later[0]
     return range(first), range(second, second + later[0]), range(third, snapshots)
-
-
-def handled(parts: Sequence[Stack]) -> list[str]:
-    """Words on what is converted while it is read."""
-    notes = []
-    for stack in dict.fromkeys(parts):
-        for array, roles in zip(stack.arrays, stack.roles, strict=True):
-            if array.dtype.kind in "iu":
-                notes.append(f"{array.name}: {array.dtype} numbers, read as {stack.dtype}")
-            if not array.dtype.isnative:
-                notes.append(f"{array.name}: in the other byte order, turned while it is read")
-            if roles[-1] == CHANNEL:
-                notes.append(f"{array.name}: channels last, moved to the front while it is read")
-        if stack.more:
-            notes.append(f"{len(stack.more) + 1} files, with {stack.samples} samples in all")
-        if stack.drop:
-            notes.append("the end point of the period is listed twice: the last points are dropped")
-    return list(dict.fromkeys(notes))
-
-
-def time_step(contents: Contents, snapshots: int) -> float | None:
-    """The time between stored snapshots, where the file says; uneven ones are refused.
-
-    PDEBench lists one time more than there are snapshots.
-    """
-    times = contents.coordinate(TIME)
-    if times is None or len(times) not in (snapshots, snapshots + 1) or snapshots < 2:
-        return None
-    steps = np.diff(times[:snapshots])
-    step = float(steps.mean())
-    if not step > 0 or np.abs(steps - step).max() > 1e-2 * step:
-        raise DatasetError(
-            contents.path,
-            f"its times are not evenly spaced ({steps.min():.6g} to {steps.max():.6g}): "
-            "interpolate to even steps, or leave the odd snapshots out",
-        )
-    return step
-
-
-def box_length(contents: Contents, axis: str, points: int, drop: int = 0) -> float | None:
-    """The period of an axis of ``points`` points, where the file has coordinates of it."""
-    x = contents.coordinate(axis)
-    if x is None or len(x) != points + drop:
-        return None
-    period = float((x[-1] - x[0]) * points / (points + drop - 1))
-    try:
-        check_points(torch.from_numpy(x[:points]), length=abs(period), name=axis)
-    except FieldError as error:
-        raise DatasetError(contents.path, str(error)) from None
-    return period
-
-
-def check_box(
-    contents: Contents, stack: Stack, lengths: Sequence[float], allow: Sequence[str] = ()
-) -> None:
-    """Refuse coordinates that contradict the lengths of the task, and walls."""
-    for axis, points, length in zip(AXES, stack.grid, lengths, strict=False):
-        if not contents.periodic.get(axis, True) and "non-periodic" not in allow:
-            raise DatasetError(
-                contents.path,
-                f"its boundary conditions say that it is not periodic along {axis}: cut out a "
-                'periodic part, or say allow = ["non-periodic"] in [data]',
-            )
-        period = box_length(contents, axis, points, stack.drop)
-        if period is not None and abs(period - length) > ALIKE * length:
-            raise DatasetError(
-                contents.path,
-                f"its coordinates {axis} cover a period of {period:.6g} without the end point, the "
-                f"task says {length:g}: correct input.lengths, all in the units of the file",
-            )
-
-
-# --- a look at the values -------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class Look:
-    """What some samples of a file are like; by channel, or by axis."""
-
-    samples: tuple[int, ...]  # which were looked at
-    values: Tensor  # (N, C, *grid): their first snapshots
-    bad: tuple[int, ...]  # values that are NaN or infinite; as 0 in all that follows
-    least: tuple[float, ...]
-    greatest: tuple[float, ...]
-    std: tuple[float, ...]
-    jump: tuple[float, ...]  # squared, across the boundary over that between neighbours
-    walls: tuple[bool, ...]  # the values at the end of an axis are all the same
-
-
-def look(stack: Stack) -> Look:
-    """Look at some samples, evenly chosen; first and last snapshots, in little memory."""
-    most = max(1, min(LOOK_SAMPLES, LOOK_BYTES // (4 * stack.sample_bytes)))
-    chosen = np.linspace(0, stack.samples - 1, min(most, stack.samples)).round().astype(int)
-    numbers = sorted({0, stack.snapshots - 1})
-    found = torch.stack(
-        [torch.from_numpy(stack.read(int(n), numbers, finite=False)) for n in chosen]
-    )  # (N, S, C, *grid)
-    bad = (~found.isfinite()).transpose(0, 2).flatten(1).sum(dim=1)
-    found = found.nan_to_num(0.0, 0.0, 0.0)
-    values = found.double()
-    by_channel = values.transpose(0, 2).flatten(1)
-    jumps, walls = [], []
-    for axis in range(3, values.ndim):
-        lines = values.movedim(axis, -1)
-        inside = lines.diff(dim=-1).square().mean()
-        ends = (lines[..., 0] - lines[..., -1]).square().mean()
-        jumps.append(float(ends / inside.clamp_min(1e-300)) if bool(inside > 0) else 1.0)
-        spread = lines[..., -1].transpose(0, 2).flatten(1).std(dim=1)
-        walls.append(bool((spread <= 1e-6 * by_channel.std(dim=1)).all()))
-    return Look(
-        tuple(chosen.tolist()),
-        found[:, 0],
-        tuple(bad.tolist()),
-        tuple(by_channel.amin(dim=1).tolist()),
-        tuple(by_channel.amax(dim=1).tolist()),
-        tuple(by_channel.std(dim=1, correction=0).tolist()),
-        tuple(jumps),
-        tuple(walls),
-    )
-
-
-def check_values(stack: Stack, seen: Look, allow: Sequence[str] = ()) -> None:
-    """Refuse values that no periodic field has; ``allow`` names the faults that are meant."""
-    many = f"in the {len(seen.samples)} samples looked at"
-    if any(seen.bad):
-        where = ", ".join(f"{n} in channel {c}" for c, n in enumerate(seen.bad) if n)
-        todo = "one spoils a whole Fourier transform; repair the file"
-        raise DatasetError(stack.path, f"holds NaN or infinity, {where} {many}: {todo}")
-    for axis, jump, wall in zip(AXES, seen.jump, seen.walls, strict=False):
-        if jump < CLOSED and not wall:
-            raise DatasetError(
-                stack.path,
-                f"along {axis} the last point repeats the first: the end point of the period is "
-                "listed twice; say endpoint = true in [data], and it is dropped",
-            )
-        if jump > TORN and "non-periodic" not in allow:
-            raise DatasetError(
-                stack.path,
-                f"does not look periodic along {axis}: the jump across the boundary is "
-                f"{math.sqrt(jump):.0f} times that between neighbours {many}; cut out a periodic "
-                'part, or say allow = ["non-periodic"] in [data] if it is one',
-            )
-    for channel, std in enumerate(seen.std):
-        size = max(abs(seen.least[channel]), abs(seen.greatest[channel]))
-        if std <= 1e-7 * size and "constant" not in allow:
-            raise DatasetError(
-                stack.path,
-                f"channel {channel} is {seen.least[channel]:g} everywhere {many}: is the file "
-                "unfinished? Leave the channel out, or say "
-                'allow = ["constant"] in [data] if it is meant',
-            )

@@ -61,6 +61,7 @@ TRAJECTORY_SIZES: dict[str, Sizes] = {  # LPSDA's splits have 512 trajectories e
     "paper": Sizes(train=512, validation=512, test=512),
 }
 PARTS = ("train", "validation", "test")  # what is drawn; a part may be stored as several splits
+LPSDA_MODES = {"train": "train", "validation": "valid", "test": "test"}  # what LPSDA calls them
 
 
 class Recipe(ABC):
@@ -362,7 +363,7 @@ class TrajectoryRecipe(Recipe):
 
     def initial(self, seed: int, part: str, indices: Sequence[int]) -> tuple[Tensor, Box]:
         """States ``(B, 1, solver_points)`` and their boxes; each depends on its own key alone."""
-        drawn = [self._draw(generator_for(seed, self.name, _LPSDA_MODE[part], i)) for i in indices]
+        drawn = [self._draw(generator_for(seed, self.name, LPSDA_MODES[part], i)) for i in indices]
         states, lengths, steps = (torch.stack(column) for column in zip(*drawn, strict=True))
         return states, Box(lengths[:, None], steps)
 
@@ -424,6 +425,3 @@ class TrajectoryRecipe(Recipe):
             "substeps": self.substeps,
             "cut": self.equation.cut,
         }
-
-
-_LPSDA_MODE = {"train": "train", "validation": "valid", "test": "test"}  # the key of a draw

@@ -124,11 +124,7 @@ class Trajectories:
     def window(self, start: int | Tensor, count: int) -> Trajectories:
         """``count`` snapshots from number ``start`` on: one number, or one per trajectory."""
         first = torch.as_tensor(start, device=self.values.device).expand(len(self))
-        if int(first.min()) < 0 or int(first.max()) + count > self.snapshots or count < 1:
-            raise FieldError(
-                f"trajectories: {count} snapshots from {start} on do not lie within the "
-                f"{self.snapshots} there are"
-            )
+        check_window(int(first.min()), int(first.max()), count, self.snapshots)
         rows = torch.arange(len(self), device=self.values.device)[:, None]
         numbers = first[:, None] + torch.arange(count, device=self.values.device)
         by_snapshot = self.values.reshape(
@@ -140,6 +136,19 @@ class Trajectories:
         """The same in another precision or on another device."""
         box = None if self.box is None else self.box.to(target)
         return Trajectories(self.values.to(target), box, self.channels)
+
+
+def check_window(first: int, last: int, count: int, there: int) -> None:
+    """Refuse windows of ``count`` snapshots that do not lie within those that there are.
+
+    They begin at numbers from ``first`` to ``last``.
+    """
+    if first < 0 or last + count > there or count < 1:
+        begin = str(first) if first == last else f"{first} to {last}"
+        raise FieldError(
+            f"trajectories: {count} snapshots from number {begin} on do not lie within the {there} "
+            "there are"
+        )
 
 
 # --- splits of any size ---------------------------------------------------------------------------
@@ -175,7 +184,7 @@ class TrajectorySamples(Samples, Protocol):
 
 
 class Source(Protocol):
-    """Where samples come from: a dataset that was generated, or a file of somebody else's."""
+    """Where samples come from: a generated dataset, or a file of the user's."""
 
     def load(self, split: str, grid: Grid = "id") -> Samples:
         """A split: ``train``, ``validation``, ``test`` (of generated pairs ``test_id`` and

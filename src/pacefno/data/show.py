@@ -35,7 +35,8 @@ def open_folder(folder: Path, recipes: Mapping[str, Recipe]) -> tuple[Recipe, Da
     if document["name"] not in recipes:
         known = ", ".join(recipes)
         reason = f"was made by {document['name']!r}, expected one of {known}"
-        raise DatasetError(folder, f"{reason}: import the module that defines it")
+        todo = "import the module that defines it, pacefno --import MODULE"
+        raise DatasetError(folder, f"{reason}: {todo}")
     recipe = recipes[document["name"]]
     options = {key: document[key] for key in ("preset", "seed", "stationary") if key in document}
     return recipe, open_dataset(recipe, folder, **options)

@@ -38,7 +38,7 @@ class DatasetError(PathError):
 
 
 class DamagedError(DatasetError):
-    """A file that was cut off or altered since it was written: making it again mends it."""
+    """A file that was cut off or altered since it was written: make it again."""
 
 
 def write_split(

@@ -75,9 +75,10 @@ def build_page(
     total = sum(2 + len(problem.models) for problem in problems)
     blobs: dict[str, bytes] = {}
     described = []
+    on_progress(0, total)
+    done = itertools.count(1)
     for problem in problems:
-        described.append(_described(problem, blobs))
-        on_progress(sum(len(one["blobs"]["programs"]) for one in described), total)
+        described.append(_described(problem, blobs, lambda: on_progress(next(done), total)))
     bundle = {"version": version("pacefno"), "runtime": VERSION, "problems": described}
     here = files("pacefno.explorer")
     parts = [
@@ -97,7 +98,9 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, mtime=0)).decode()
 
 
-def _described(problem: Problem, blobs: dict[str, bytes]) -> Document:
+def _described(
+    problem: Problem, blobs: dict[str, bytes], on_program: Callable[[], None]
+) -> Document:
     """What the page has to know of a problem; its programs and samples go among the blobs."""
     task = problem.task
 
@@ -111,18 +114,21 @@ def _described(problem: Problem, blobs: dict[str, bytes]) -> Document:
     models: list[Document] = []
     others = (hue for hue in itertools.count() if hue != HUE_OF_PACE)
     programs = {"move-input": _program(Mover(task.group, task.input).eval(), problem.input)}
+    on_program()
     same = not task.group.moves_in_time and task.input == task.output.at(task.input.times)
     programs["move-output"] = (
         programs["move-input"]
         if same
         else _program(Mover(task.group, task.output).eval(), problem.target)
     )
+    on_program()
     for one in problem.models:
         framed = one.model.group.size > 0
         first = framed and not any(m["framed"] for m in models)
         hue = HUE_OF_PACE if first else next(others)
         models.append({"id": one.id, "title": one.title, "hue": hue, "framed": framed})
         programs[one.id] = _program(one.model, problem.input)
+        on_program()
     return {
         "id": problem.id,
         "title": problem.title,

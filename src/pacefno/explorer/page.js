@@ -4,7 +4,8 @@ const $ = (id) => document.getElementById(id);
 const AXES = ["x", "y", "z"], ARROWS = { x: "→", y: "↑", z: "↗" };
 const MARGIN = 10; // pixels above and below a line plot
 const DASHES = [[], [7, 4], [], [2, 3]];
-const state = { problem: null, about: null, sample: 0, channel: 0, xi: [], mirrored: false, path: [], length: 0, shown: null, range: null };
+const DRAGS = ["both", "shifts", "boosts"];
+const state = { problem: null, drags: 0, about: null, sample: 0, channel: 0, xi: [], mirrored: false, path: [], length: 0, shown: null, range: null };
 let bundle = null, worker = null, opened = 0, sent = 0, waiting = false, wanted = false, playing = 0;
 
 // --- colours: uniform steps in OKLab, blue to orange about a neutral middle; cividis where nothing is signed ---
@@ -64,16 +65,10 @@ function drawImage(canvas, values, map, centre, radius) {
 function drawLines(canvas, lines, centre, radius) {
   const context = fitted(canvas), width = canvas.clientWidth, height = canvas.clientHeight;
   const y = (v) => height / 2 - ((v - centre) / radius) * (height / 2 - MARGIN);
-  context.font = "11px system-ui, sans-serif";
-  context.fillStyle = css("--faint");
-  context.strokeStyle = css("--strong");
-  context.lineWidth = 1;
-  for (const v of ticks(centre - radius, centre + radius, 3)) {
-    context.globalAlpha = 0.6;
-    context.beginPath(); context.moveTo(0, y(v)); context.lineTo(width, y(v)); context.stroke();
-    context.globalAlpha = 1;
-    context.fillText(String(Number(v.toPrecision(3))), 5, y(v) - 3);
-  }
+  const marks = height < 80 ? [] : ticks(centre - radius, centre + radius, 3);
+  Object.assign(context, { strokeStyle: css("--strong"), lineWidth: 1, globalAlpha: 0.6 });
+  for (const v of marks) { context.beginPath(); context.moveTo(0, y(v)); context.lineTo(width, y(v)); context.stroke(); }
+  context.globalAlpha = 1;
   for (const { values, colour, dash = [], thick = 2 } of lines) {
     context.beginPath();
     values.forEach((v, i) => context.lineTo(((i + 0.5) / values.length) * width, y(v)));
@@ -81,6 +76,13 @@ function drawLines(canvas, lines, centre, radius) {
     context.setLineDash(dash);
     context.stroke();
     context.setLineDash([]);
+  }
+  // Numbers last and with a rim, so that no line runs through them.
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft"), strokeStyle: css("--card"), lineWidth: 4 });
+  for (const v of marks) {
+    const text = String(Number(v.toPrecision(3))).replace("-", "−");
+    context.strokeText(text, 5, y(v) - 4);
+    context.fillText(text, 5, y(v) - 4);
   }
 }
 
@@ -98,7 +100,8 @@ function drawBar(canvas, map) {
   canvas.getContext("2d").putImageData(pixels, 0, 0);
 }
 
-const short = (v) => (Math.abs(v) < 1e-9 ? "0" : String(Number(v.toPrecision(2)))).replace("-", "−");
+// Two digits of what the scale spans: next to 2.1 an end at -0.0087 is 0.
+const short = (v, span) => String(Number(v.toFixed(Math.min(20, Math.max(0, 1 - Math.floor(Math.log10(span || 1))))))).replace("-", "−").replace(/^−0$/, "0");
 const percent = (e) => !Number.isFinite(e) ? "not finite" : e >= 99.95 ? "> 9999 %" : `${(100 * e).toPrecision(e >= 1 ? 3 : 2).replace(/e.*/, "")} %`;
 
 function draw() {
@@ -125,20 +128,27 @@ function draw() {
     drawImage($("truth"), truth, map, here, radius);
     drawBar($("bar"), map);
     drawBar($("error-bar"), maps.signed);
-    $("low").textContent = `${about.input_channels[channel].name} ${short(here - radius)}`;
-    $("high").textContent = short(here + radius);
-    $("error-low").textContent = `error ${short(-radius / 2)}`;
-    $("error-high").textContent = short(radius / 2);
+    $("low").textContent = `${about.input_channels[channel].name} ${short(here - radius, radius)}`;
+    $("high").textContent = short(here + radius, radius);
+    $("error-low").textContent = `error below ${short(-radius / 2, radius)}`;
+    $("error-high").textContent = `above ${short(radius / 2, radius)}`;
   }
+  const differences = shown.predictions.map((v) => made(v).map((x, k) => x - truth[k]));
+  // Lines of errors share a scale that holds them all; it grows by doubling, so that it rests while one drags.
+  const farthest = Math.max(...differences.map((d) => d.reduce((a, b) => Math.max(a, Math.abs(b)), 0)));
+  const room = (radius / 4) * 2 ** Math.max(0, Math.ceil(Math.log2((4 * farthest) / radius || 1)));
+  const show = (canvas, values, colour) => {
+    if (!canvas.clientWidth) return; // not shown at this width
+    if (line) drawLines(canvas, [{ values: truth, colour: grey, dash: [4, 4] }, ...(values ? [{ values, colour }] : [])], state.range[channel].centre, height());
+    else drawImage(canvas, values ?? truth, map, here, radius);
+  };
+  show($("thumb-truth"), null);
   about.models.forEach((model, i) => {
-    const values = made(shown.predictions[i]), difference = values.map((v, k) => v - truth[k]), colour = css(hue(i));
-    if (line) {
-      drawLines($(`prediction-${i}`), [{ values: truth, colour: grey, dash: [4, 4] }, { values, colour }], state.range[channel].centre, height());
-      drawLines($(`difference-${i}`), [{ values: difference, colour }], 0, radius / 2);
-    } else {
-      drawImage($(`prediction-${i}`), values, map, here, radius);
-      drawImage($(`difference-${i}`), difference, maps.signed, 0, radius / 2);
-    }
+    const values = made(shown.predictions[i]), colour = css(hue(i));
+    show($(`prediction-${i}`), values, colour);
+    show($(`thumb-${i}`), values, colour);
+    if (line) drawLines($(`difference-${i}`), [{ values: differences[i], colour }], 0, room);
+    else drawImage($(`difference-${i}`), differences[i], maps.signed, 0, radius / 2);
   });
   drawCurve();
 }
@@ -158,12 +168,8 @@ function drawCurve() {
   const end = Math.max(2, state.length), x = (d) => left + (d / end) * (width - left - right);
   const y = (e) => height - bottom - ((Math.log10(Math.max(e, 10 ** floor)) - floor) / (roof - floor)) * (height - top - bottom);
   context.fillStyle = css("--tint");
-  for (let i = 0; i < path.length; i++) {
-    if (!path[i].inside) continue;
-    const from = i && path[i - 1].inside ? x(path[i - 1].at) : x(path[i].at), to = i + 1 < path.length ? x(path[i + 1].at) : x(path[i].at);
-    context.fillRect(from, top, Math.max(1, to - from), height - top - bottom);
-  }
-  if (path.length < 2 && (!path.length || path[0].inside)) context.fillRect(x(0), top, x(1) - x(0), height - top - bottom);
+  for (const { seen } of path) if (seen) context.fillRect(x(seen[0]), top, Math.max(1, x(seen[1]) - x(seen[0])), height - top - bottom);
+  if (path.length < 2 && (!path.length || path[0].seen)) context.fillRect(x(0), top, x(1) - x(0), height - top - bottom);
   context.font = "12px system-ui, sans-serif";
   context.lineWidth = 1;
   for (let decade = floor; decade <= roof; decade++) {
@@ -194,24 +200,33 @@ const unit = (c) => c.range || c.reach / 4;
 const wrapped = (v, period) => (period ? v - period * Math.round(v / period) : v);
 const inside = (xi) => state.about.coordinates.every((c, i) => Math.abs(wrapped(xi[i], c.period)) <= c.range * (1 + 1e-6));
 
+// From where to where the last step of the path was within training, in the units of the curve: where it crosses the border is looked up
+// in small steps, because frames that the models did not keep up with are missing in between.
+function seen(from, to, step) {
+  const STEPS = 32, within = [];
+  for (let k = 0; k <= STEPS; k++) if (inside(from.map((a, i) => a + ((to[i] - a) * k) / STEPS))) within.push(k / STEPS);
+  return within.length ? [within[0], within.at(-1)].map((share) => state.length - step * (1 - share)) : null;
+}
+
 function record(result) {
   const { path } = state, before = path.at(-1);
   const step = before ? Math.hypot(...state.about.coordinates.map((c, i) => (result.xi[i] - before.xi[i]) / unit(c))) : 0;
   if (before && !step) path.pop(); // the same place: a mirror, or another look
   state.length += step;
-  path.push({ at: state.length, xi: result.xi, errors: result.errors, inside: inside(result.xi) });
+  path.push({ at: state.length, xi: result.xi, errors: result.errors, seen: seen(before && step ? before.xi : result.xi, result.xi, step) });
   if (path.length > 4000) path.splice(1, 1);
 }
 
 // --- words and numbers ----------------------------------------------------------------------------------
 
 function describe(xi, coordinates = state.about.coordinates) {
-  return coordinates.map((c, i) => {
+  const text = coordinates.map((c, i) => {
     const v = wrapped(xi[i], c.period);
     if (c.kind === "angle") return `turned by ${Math.round((v * 180) / Math.PI)}°`;
     const text = v.toFixed(2).replace("-", "−").replace("−0.00", "0.00");
     return c.kind === "shift" ? `${c.arrow} ${text}` : `boost ${c.arrow} ${text}`;
   }).join(", ");
+  return coordinates[0]?.kind === "shift" ? `shift ${text}` : text;
 }
 
 function tell(result) {
@@ -313,14 +328,19 @@ async function openProblem(index) {
   document.body.classList.toggle("line", line);
   for (const id of ["input", "canonical", "truth"]) $(id).className = line ? "wide" : "square";
   $("mirror").hidden = !about.mirror;
-  $("input-sub").textContent = line ? (boost() < 0 ? "left and right; arrow keys work too" : "sideways to shift it, up and down to boost it") : "in any direction; arrow keys work too";
-  $("truth-sub").textContent = `the solution ${about.horizon_text} later, moved along`;
+  choices("drags", DRAGS, state.drags, (i) => { state.drags = i; press("drags", i); });
+  $("drags").hidden = line || boost() < 0; // a line is shifted sideways and boosted up and down
+  $("input-sub").textContent = line ? (boost() < 0 ? "left and right, or use arrow keys" : "sideways: shift, up and down: boost") : "in any direction, or use arrow keys";
+  $("truth-sub").textContent = `${about.horizon_text} later, moved along`;
   $("per-channel").textContent = about.per_channel ? ", averaged over the channels" : "";
   const paces = about.models.some((m) => m.framed);
   $("canonical").parentElement.hidden = !paces;
   $("canonical").closest(".stage").classList.toggle("alone", !paces);
   $("footer").textContent = `${about.title}, ${about.grid.join(" × ")} points. ${about.note} Built by pacefno ${bundle.version}; the models run with onnxruntime-web ${bundle.runtime}.`;
   $("app").classList.add("busy");
+  $("inside").textContent = "starting the models …";
+  $("inside").dataset.inside = "no";
+  $("where").textContent = "";
   const programs = Object.fromEntries(Object.entries(about.blobs.programs).map(([name, id]) => [name, blob(id)]));
   worker.postMessage({ type: "open", id: opened, about, blobs: { programs, input: blob(about.blobs.input), target: blob(about.blobs.target) } });
   openSample(0);
@@ -359,11 +379,14 @@ function buildModels() {
   place.style.setProperty("--count", Math.min(3, Math.max(2, models.length)));
   $("key").replaceChildren();
   $("scores").replaceChildren();
+  const shape = state.about.grid.length === 1 ? "wide" : "square", right = document.createElement("span");
+  right.innerHTML = `<canvas id="thumb-truth" class="${shape}"></canvas>right answer`;
+  $("scores").append(right);
   models.forEach((model, i) => {
     const score = document.createElement("span");
     score.style.color = `var(${hue(i)})`;
-    score.innerHTML = `<b id="score-${i}"></b><br>`;
-    score.append(model.title);
+    score.innerHTML = `<canvas id="thumb-${i}" class="${shape}"></canvas><b id="score-${i}"></b><br>`;
+    score.append(model.title.split(":")[0]);
     $("scores").append(score);
     const card = document.createElement("section");
     card.className = "card model";
@@ -372,7 +395,7 @@ function buildModels() {
     card.innerHTML = `<div class="head"><h2 id="model-${i}"></h2><output class="error" id="error-${i}"></output></div><div class="pair"><figure><canvas id="prediction-${i}" role="img"></canvas><figcaption>prediction</figcaption></figure><figure><canvas id="difference-${i}" role="img"></canvas><figcaption>prediction − right answer</figcaption></figure></div>`;
     card.querySelector("h2").textContent = model.title;
     card.querySelector("output").dataset.model = model.id;
-    card.querySelectorAll("canvas").forEach((c, k) => { c.className = state.about.grid.length === 1 ? "wide" : "square"; c.setAttribute("aria-label", `${k ? "Error" : "Prediction"} of ${model.title}`); });
+    card.querySelectorAll("canvas").forEach((c, k) => { c.className = shape; c.setAttribute("aria-label", `${k ? "Error" : "Prediction"} of ${model.title}`); });
     if (state.about.grid.length === 1) card.querySelector("figcaption").textContent = "prediction (line) and right answer (dashes)";
     place.append(card);
     const item = document.createElement("li");
@@ -427,6 +450,17 @@ function boostBy(i, change) {
   showSliders();
 }
 
+// A picture that is dragged by half its size is boosted as far as one can: a shift alone changes little for a model that has seen the same
+// pattern everywhere.
+function moveBy(right, up) {
+  const shifts = state.drags !== 2, boosts = state.drags !== 1;
+  state.about.coordinates.forEach((c, i) => {
+    const along = c.arrow === "→" ? right : c.arrow === "↑" ? up : (right + up) / 2;
+    if (c.kind === "velocity" && boosts) boostBy(i, 2 * c.reach * along);
+  });
+  shiftBy(shifts || boost() < 0 ? [right, up] : [0, 0]);
+}
+
 function watchInput() {
   const canvas = $("input");
   let last = null;
@@ -440,7 +474,7 @@ function watchInput() {
     if (!last || !canvas.hasPointerCapture(event.pointerId)) return;
     const up = last[1] - event.clientY, i = boost();
     if (state.about.grid.length > 1) {
-      shiftBy([(event.clientX - last[0]) / canvas.clientWidth, up / canvas.clientHeight]);
+      moveBy((event.clientX - last[0]) / canvas.clientWidth, up / canvas.clientHeight);
     } else {
       if (i >= 0) boostBy(i, (up * height()) / (canvas.clientHeight / 2 - MARGIN));
       shiftBy([(event.clientX - last[0]) / canvas.clientWidth]);
@@ -455,7 +489,9 @@ function watchInput() {
     event.preventDefault();
     stop();
     if (way[1] && state.about.grid.length === 1 && boost() >= 0) boostBy(boost(), (way[1] * state.about.coordinates[boost()].reach) / (event.shiftKey ? 5 : 50));
-    shiftBy(way.map((w, axis) => w * (event.shiftKey ? 1 / 8 : 1 / (state.about.grid[axis] ?? 1))));
+    const steps = way.map((w, axis) => w * (event.shiftKey ? 1 / 8 : 1 / (state.about.grid[axis] ?? 1)));
+    if (state.about.grid.length > 1) moveBy(...steps);
+    else shiftBy(steps);
   });
 }
 

@@ -23,8 +23,8 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = False  # else a port that another program serves may be taken over
 
-    def __init__(self, page: str, port: int = 0) -> None:
-        self.page = page.encode()
+    def __init__(self, port: int = 0) -> None:
+        self.page = b""
         self.id = secrets.token_urlsafe(9)
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -34,6 +34,10 @@ class PageServer(ThreadingHTTPServer):
                 f"port {port} of {ADDRESS} cannot be used ({reason}): name another with --port, "
                 "leave it out for a free one, or write the page with --output"
             ) from None
+
+    def show(self, page: str) -> None:
+        """The page to answer with."""
+        self.page = page.encode()
 
     @property
     def hosts(self) -> set[str]:

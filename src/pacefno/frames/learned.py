@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -22,7 +23,7 @@ from pacefno.frames.base import (
     clip_quality,
     wrapped_residual,
 )
-from pacefno.grid import compute_dtype, curl_and_divergence, resample
+from pacefno.grid import Kept, compute_dtype, curl_and_divergence, resample
 from pacefno.groups import Group
 from pacefno.groups._rotation import half_turn, quarter_turn
 from pacefno.registry import register
@@ -71,12 +72,27 @@ class DensityNetwork(nn.Module):
         self.last = CircularConvolution(dim, sizes[-1], maps, bias=False)
 
     def forward(self, field: Tensor) -> Tensor:
+        with torch.autocast(field.device.type, enabled=False):
+            density: Tensor = self.last(self._features(field))
+            return density
+
+    def harmonics(self, field: Tensor) -> Tensor:
+        """:func:`harmonics` of the densities, without the densities: a convolution multiplies each
+        mode by that of its kernel.
+
+        ``(c - i s)(a + i b)`` is ``(c a + s b) - i (s a - c b)``, summed over features.
+        """
+        features = self._features(field)
+        c, s = harmonics(features)[:, None].unbind(dim=-1)  # (B, 1, features, dim)
+        a, b = kernel_modes(self.last.weight, features.shape[2:]).unbind(dim=-1)
+        return torch.stack([(c * a + s * b).sum(dim=2), (s * a - c * b).sum(dim=2)], dim=-1)
+
+    def _features(self, field: Tensor) -> Tensor:
         # Autocast would round the features, and rounding does not commute with a shift.
         with torch.autocast(field.device.type, enabled=False):
             for layer in self.hidden:
                 field = functional.gelu(layer(field))
-            density: Tensor = self.last(field)
-            return density
+            return field
 
 
 # --- from features to coordinates: the paper's M_phi: A -> R^2k and its retraction (appendix A) ---
@@ -106,6 +122,26 @@ def harmonics(features: Tensor) -> Tensor:
     batch, maps = features.shape[:2]
     modes = first_modes(features.flatten(0, 1))  # (B K, dim)
     return torch.stack([modes.real, -modes.imag], dim=-1).reshape(batch, maps, -1, 2)
+
+
+def kernel_modes(weight: Tensor, grid: Sequence[int]) -> Tensor:
+    """What :class:`CircularConvolution` multiplies the first mode along each axis of a grid by:
+    ``sum_j w_j exp(2 pi i j / n)`` over the offsets j, ``(maps, features, dim, 2)`` as (cos, sin).
+    """
+    parts = []
+    for axis, n in enumerate(grid, start=2):
+        others = [a for a in range(2, weight.ndim) if a != axis]
+        line = weight.double().sum(dim=others) if others else weight.double()
+        parts.append((line[..., None] * kernel_wave(n, weight.device)).sum(dim=-2))
+    return torch.stack(parts, dim=2)
+
+
+@Kept
+def kernel_wave(n: int, device: torch.device) -> Tensor:
+    """Cosine and sine of ``2 pi j / n`` at the offsets of a kernel, ``(KERNEL_POINTS, 2)``."""
+    j = torch.arange(KERNEL_POINTS, dtype=torch.float64, device=device) - KERNEL_POINTS // 2
+    angle = 2 * math.pi * j / n
+    return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
 def retract(vectors: Tensor, group: Group) -> Tensor:
@@ -177,16 +213,15 @@ class EquivariantFrame(Frame):
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
         field = field.to(compute_dtype(field.values.dtype))
         start = self.start(field, hint)
-        # Pulled back on the full grid: a rotation does not commute with resampling, a shift does.
-        pulled = self.group.inverse(field.at(self.seen), start.xi).values
-        coarse = resample(pulled, [self.points] * self.group.dim)
-        density = self.network(standardise(coarse))
-        vectors = self._vectors(density)
+        coarse = standardise(self._coarse(field.at(self.seen), start.xi))
         spatial = self.group.spatial
         if self.aligned:
             quality = start.quality
+            vectors = self._vectors(self.network.harmonics(coarse))
             vectors = vectors + vectors.new_tensor([1.0, 0.0])
         else:
+            density = self.network(coarse)
+            vectors = self._vectors(harmonics(density))
             found = clip_quality(shares(density, vectors))
             quality = torch.cat([found, start.quality[:, spatial:].to(found)], dim=1)
         determined = quality[:, :spatial].amin(dim=1, keepdim=True) > 0
@@ -194,14 +229,26 @@ class EquivariantFrame(Frame):
         residual = functional.pad(left, (0, self.group.size - spatial))
         return Estimate(self.group.compose(start.xi, residual), quality)
 
+    def _coarse(self, field: Field, xi: Tensor) -> Tensor:
+        """The field pulled back, on the grid that the network reads.
+
+        A shift and a boost commute with resampling, and cost less after it; a rotation does not.
+        """
+        grid = [self.points] * self.group.dim
+        if "angle" in self.group.coordinates:
+            return resample(self.group.inverse(field, xi).values, grid)
+        return self.group.inverse(field.with_values(resample(field.values, grid)), xi).values
+
     def energy(self) -> Energy:
         """That of the start where it says more than consistency does: a seam does."""
         own = self.start.energy()
         return SelfConsistency(self) if isinstance(own, SelfConsistency) else own
 
-    def _vectors(self, density: Tensor) -> Tensor:
-        """One vector in R^2 per spatial coordinate, ``(B, spatial, 2)``: M_phi."""
-        parts = harmonics(density)  # (B, spatial, dim, 2)
+    def _vectors(self, parts: Tensor) -> Tensor:
+        """One vector in R^2 per spatial coordinate, ``(B, spatial, 2)``: M_phi.
+
+        ``parts`` are the harmonics of the densities, ``(B, spatial, dim, 2)``.
+        """
         axes = shift_axes(self.group)
         positions = [parts[:, j, axis] for j, axis in enumerate(axes)]
         # An angle is the direction in which a density leans: the sine parts along x and y.

@@ -2,26 +2,35 @@
 shift.
 
 Each factor is unitary and undone by its adjoint, so a motion can be undone to round-off. The
-factors are written one by one first; :class:`Motion` runs them all in as few transforms as it can.
+factors are written one by one first; :func:`move` runs them on a few samples at a time, and
+:class:`Moved` knows the derivative of all of them together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fft import fft, fft2, ifft, ifft2
+from torch.autograd import forward_ad
+from torch.fft import fft, ifft
 from torch.nn import functional
 
-from pacefno.grid import as_products, band_limit, move_axis, resample, shift_phase
+from pacefno.grid import (
+    as_products,
+    band_limit,
+    frequencies,
+    move_axis,
+    resample,
+    shift_phase,
+    unit_phase,
+)
 
-PIECE_ENTRIES = (
-    2**18
-)  # of a field, moved at once on a CPU: a megabyte in float32, which the caches of two cores hold
+# Of a field, moved at once on a CPU: half a megabyte in float32, which the cache of a core holds.
+PIECE_ENTRIES = 2**17
+PHASES = 16  # of neighbouring modes, made from one another; a power of two
 ALIKE = 64.0  # norms of channels within this factor are of the same size
 
 
@@ -115,83 +124,50 @@ def split_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
     return quarters.long().remainder(4), theta - quarters * (math.pi / 2)
 
 
-class Motion(NamedTuple):
-    """Three shears and a shift of each sample, each of them a phase.
+def moves_of(shift: Tensor, theta: Tensor, grid: Sequence[int]) -> list[Tensor]:
+    """``T_y T_x R_theta`` with ``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))``
+    (paper, appendix A), as four moves of grid lines along x, y, x and y: the distance of each
+    line, ``(B, lines)`` or ``(B, 1)``.
 
-    ``T_y T_x R_theta`` with ``R_theta = H_x(-tan(theta/2)) H_y(sin theta) H_x(-tan(theta/2))``
-    (paper, appendix A). A move along x is a phase in ``(k_x, y)``, one along y in ``(x, k_y)``, and
-    the shift along x belongs to the last shear. From one of these spaces to the other leads a
-    transform of one axis and an inverse one of the other. A transform of both axes does the same in
-    half the time, but mirrors x (``F = n F^-1 M``); its inverse, on the way back, mirrors x again.
-    So the middle shear has the phases of mirrored lines.
+    The shift along x belongs to the last shear.
     """
+    n, m = grid
+    along_x, along_y = shear_distance(m, -torch.tan(theta / 2)), shear_distance(n, torch.sin(theta))
+    return [along_x, along_y, along_x + shift[:, :1], shift[:, 1:]]
 
-    first: Tensor  # H_x: (B, 1, k_x, y)
-    middle: Tensor  # H_y: (B, 1, -x, k_y)
-    last: Tensor  # T_x H_x: (B, 1, k_x, y)
-    rise: Tensor  # T_y: (B, 1, 1, k_y)
 
-    @classmethod
-    def of(cls, shift: Tensor, theta: Tensor, grid: Sequence[int]) -> Motion:
-        n, m = grid
-        slide, lift = shear_distance(m, -torch.tan(theta / 2)), shear_distance(n, torch.sin(theta))
-        first, middle = line_phase(n, slide, 0), line_phase(m, lift.flip(1).roll(1, 1), 1)
-        return cls(
-            first, middle, first * line_phase(n, shift[:, :1], 0), line_phase(m, shift[:, 1:], 1)
-        )
-
-    def rows(self, start: int, end: int) -> Motion:
-        return Motion(*(phase[start:end] for phase in self))
-
-    def after_turns(self, values: Tensor, quarters: int) -> Tensor:
-        """The moves in order, after quarter turns."""
-        lines = to_lines(values, quarters) * self.first
-        lines = ifft2(fft2(lines) * self.middle) * self.last
-        return ifft2(fft(lines, dim=-1) * self.rise)
-
-    def before_turns(self, values: Tensor, quarters: int) -> Tensor:
-        """The moves in reverse order, then quarter turns back. The opposite moves in this order
-        undo a motion exactly.
-        """
-        lines = ifft(fft2(values) * self.rise, dim=-1) * self.last
-        lines = ifft2(fft2(lines) * self.middle) * self.first
-        return from_lines(lines, quarters)
+def axes_of(back: bool) -> tuple[int, ...]:
+    """The tensor axes of the moves of :func:`moves_of`, or of the opposite ones in reverse."""
+    return (-1, -2, -1, -2) if back else (-2, -1, -2, -1)
 
 
 def move(field: Tensor, xi: Tensor, *, back: bool = False) -> Tensor:
     """Turn each sample ``(C, n, m)`` by its angle, then shift it, ``xi`` being ``(B, 3)``; or undo
     exactly this.
     """
-    shift = xi[:, :2]
+    graph = as_products() or torch.compiler.is_compiling()
+    xi = xi.to(field.dtype) if graph else xi.double()
     quarters, rest = split_angle(xi[:, 2])
-    if as_products() or torch.compiler.is_compiling():
-        return _move_one_by_one(field, shift, rest, quarters, back)
+    moves = moves_of(xi[:, :2], rest, field.shape[-2:])
+    moves = [-distance for distance in reversed(moves)] if back else moves
+    if graph:
+        return _move_one_by_one(field, moves, quarters, back)
     if field.shape[-2] == field.shape[-1]:
-        return _move(field, shift, rest, quarters, back)
+        return _move(field, moves, quarters, back)
     none = torch.zeros_like(quarters)
     if back:
-        return turn_each(_move(field, shift, rest, none, back), -quarters)
-    return _move(turn_each(field, quarters), shift, rest, none, back)
+        return turn_each(_move(field, moves, none, back), -quarters)
+    return _move(turn_each(field, quarters), moves, none, back)
 
 
-def _move_one_by_one(
-    field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bool
-) -> Tensor:
-    """The factors of :class:`Motion` one by one, all four turns made and one chosen: for a graph,
-    which cannot branch on values.
+def _move_one_by_one(field: Tensor, moves: list[Tensor], quarters: Tensor, back: bool) -> Tensor:
+    """The factors one by one, all four turns made and one chosen: for a graph, which cannot branch
+    on values.
     """
-    slopes = -torch.tan(rest / 2), torch.sin(rest)
-    along_x = shear_distance(field.shape[-1], slopes[0])
-    along_y = shear_distance(field.shape[-2], slopes[1])
-    steps = [(along_x, 0), (along_y, 1), (along_x + shift[:, :1], 0), (shift[:, 1:], 1)]
-    if back:
-        for distance, axis in reversed(steps):
-            field = move_lines(field, -distance, axis)
-        return _turn_chosen(field, -quarters)
-    field = _turn_chosen(field, quarters)
-    for distance, axis in steps:
-        field = move_lines(field, distance, axis)
-    return field
+    field = field if back else _turn_chosen(field, quarters)
+    for distance, axis in zip(moves, axes_of(back), strict=True):
+        field = move_lines(field, distance, axis + 2)
+    return _turn_chosen(field, -quarters) if back else field
 
 
 def _turn_chosen(field: Tensor, quarters: Tensor) -> Tensor:
@@ -202,91 +178,230 @@ def _turn_chosen(field: Tensor, quarters: Tensor) -> Tensor:
     return torch.where(count % 2 == 1, odd, even)
 
 
-def _move(field: Tensor, shift: Tensor, rest: Tensor, quarters: Tensor, back: bool) -> Tensor:
-    """Samples that turn alike go together, on a CPU as many as the caches hold; those that fill
-    them alone stay in order.
-    """
-    counts = quarters.tolist()
-    longest = (
-        max(1, PIECE_ENTRIES // field[0].numel()) if field.device.type == "cpu" else len(field)
+def _move(field: Tensor, moves: list[Tensor], quarters: Tensor, back: bool) -> Tensor:
+    """The moves with what is known of their derivatives, where some are asked for."""
+    counts, parts = quarters.tolist(), (field, *moves)
+    followed = any(
+        forward_ad.unpack_dual(part).tangent is not None  # type: ignore[no-untyped-call]
+        for part in parts
     )
-    if longest > 1 and counts != sorted(counts):
-        order = quarters.argsort()
-        return _move(field[order], shift[order], rest[order], quarters[order], back)[
-            order.argsort()
-        ]
-    sign, step = (-1, Motion.before_turns) if back else (1, Motion.after_turns)
-    motion = Motion.of(sign * shift, sign * rest, field.shape[-2:])
-    runs = runs_of(counts, longest)
-    pieces = zip(torch.split(field, [end - start for _, start, end in runs]), runs, strict=True)
-    pair = alike(field)
-    moved = (
-        step(motion.rows(start, end), to_complex(piece, pair), count)
-        for piece, (count, start, end) in pieces
-    )
-    if torch.is_grad_enabled() and (
-        field.requires_grad or shift.requires_grad or rest.requires_grad
-    ):
-        return torch.cat([to_real(values, field.shape[1]) for values in moved])
-    return written(moved, torch.empty_like(field, memory_format=torch.contiguous_format))
+    wanted = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+    if wanted and not followed:
+        moved: Tensor = Moved.apply(field, counts, back, *moves)[0]  # type: ignore[no-untyped-call]
+        return moved
+    phases = phases_of(field, moves, back)
+    if wanted or followed:
+        return moved_in_order(field, phases, counts, back)
+    return in_pieces(field, phases, counts, back)
 
 
-def written(pieces: Iterable[Tensor], into: Tensor) -> Tensor:
-    """The real channels of some samples after the other: a pass less over memory than to join them,
-    but no way back for derivatives, which would copy the whole for each piece.
+def moved_in_order(field: Tensor, phases: list[Tensor], counts: list[int], back: bool) -> Tensor:
+    """:func:`in_pieces` through which derivatives of any kind and order find their way."""
+    pair, made = alike(field), []
+    for row, count in enumerate(counts):
+        rows = slice(row, row + 1)
+        values = to_complex(field[rows], pair)
+        for step in range(len(phases)):
+            spectrum = to_spectrum(values, step, count, back) * phases[step][rows]
+            values = to_values(spectrum, step, count, back)
+        made.append(to_real(values, field.shape[1]))
+    return torch.cat(made)
+
+
+def in_pieces(
+    field: Tensor,
+    phases: list[Tensor],
+    counts: list[int],
+    back: bool,
+    kept: list[Tensor] | None = None,
+) -> Tensor:
+    """The moves in order after quarter turns, or ``back``: the moves, then quarter turns undone.
+
+    With ``kept`` the spectrum after each phase is added to it, piece by piece.
     """
-    start = 0
-    for values in pieces:
-        rows, half = slice(start, start + len(values)), values.shape[1]
-        into[rows, :half] = values.real
-        into[rows, half:] = values.imag[:, : into.shape[1] - half]
-        start = rows.stop
+    pair, into = alike(field), torch.empty_like(field, memory_format=torch.contiguous_format)
+    for count, rows in pieces_of(field, counts):
+        values = to_complex(field[rows], pair)
+        for step in range(len(phases)):
+            spectrum = to_spectrum(values, step, count, back).mul_(phases[step][rows])
+            if kept is not None:
+                kept.append(spectrum)
+            values = to_values(spectrum, step, count, back)
+        write(values, into, rows)
     return into
 
 
-def runs_of(counts: list[int], longest: int) -> list[tuple[int, int, int]]:
-    """Stretches of one count, as count, start and end, none of them longer than ``longest``."""
-    runs, start = [], 0
-    for count, run in groupby(counts):
-        end = start + len(list(run))
-        runs += [(count, at, min(at + longest, end)) for at in range(start, end, longest)]
-        start = end
-    return runs
+class Moved(torch.autograd.Function):
+    """:func:`in_pieces` with its derivative: the opposite moves in reverse, of a gradient.
 
+    A move by d is ``z -> F^-1 p F z`` along its axis, with ``p = exp(-2 pi i k d)``. Its adjoint
+    has the conjugate phase, and its derivative by the distance of a line is
 
-def line_phase(n: int, distance: Tensor, axis: int) -> Tensor:
-    """What moves lines of ``n`` points along ``axis`` by ``distance``, ``(B, lines)``, in the whole
-    spectrum along them.
+        ``<g, dz'/dd> = sum_k Re(conj(G) (-2 pi i k) Z') / n = sum_k 2 pi k Im(conj(G) Z') / n``
+
+    with the spectra G of the gradient and Z' of the moved values. The gradient is moved as its
+    conjugate, whose spectrum is ``conj(G)`` if the two transforms change places.
     """
-    phase = shift_phase(n, distance, half=False)[:, None]  # (B, 1, lines, modes)
-    return phase.transpose(-1, -2).contiguous() if axis == 0 else phase
+
+    @staticmethod
+    def forward(field: Tensor, counts: list[int], back: bool, *moves: Tensor) -> Any:
+        phases = phases_of(field, moves, back)
+        kept: list[Tensor] = []
+        return in_pieces(field, phases, counts, back, kept), *phases, *kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        field, ctx.counts, ctx.back, *moves = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(field, *moves, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        if gradients[0] is None:
+            return (None,) * len(ctx.needs_input_grad)
+        field, *rest = ctx.saved_tensors
+        moves, phases, kept = rest[:4], rest[4:8], rest[8:]
+        if torch.is_grad_enabled():  # a derivative of the derivative is asked for
+            # Views, because one distance was made from another, and each is meant for itself.
+            views = [part.view_as(part) for part in (field, *moves)]
+            made = moved_in_order(
+                views[0], phases_of(field, views[1:], ctx.back), ctx.counts, ctx.back
+            )
+            wanted = [part for part in views if part.requires_grad]
+            found = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
+            by_field, *by_moves = (next(found) if part.requires_grad else None for part in views)
+            return by_field, None, None, *by_moves
+        whole = torch.empty_like(field) if ctx.needs_input_grad[0] else None
+        slopes = pulled_back(gradients[0], phases, ctx.counts, ctx.back, kept, whole)
+        by_moves = [
+            slope.sum_to_size(distance.shape) for slope, distance in zip(slopes, moves, strict=True)
+        ]
+        return whole, None, None, *by_moves
 
 
-def to_lines(values: Tensor, count: int) -> Tensor:
-    """Quarter turns and the transform along x, ``F_x Q^count``, of a square grid: from ``(x, y)``
-    to ``(k_x, y)``.
+def pulled_back(
+    gradient: Tensor,
+    phases: list[Tensor],
+    counts: list[int],
+    back: bool,
+    kept: Sequence[Tensor],
+    whole: Tensor | None,
+) -> list[Tensor]:
+    """What a gradient of moved values says of the distance of each line, ``(B, lines)`` for each
+    move, and of the field, written into ``whole`` if that is asked for.
 
-    A quarter turn is a transposition and a mirror, and a mirror is a transform of the other sign:
-    ``F M = n F^-1``.
+    ``kept`` are the spectra of :func:`in_pieces`.
     """
-    if count == 0:
-        return ifft(fft2(values), dim=-1)
-    if count == 2:
-        return ifft(ifft2(values, norm="forward"), dim=-1)
-    if count == 1:
-        return ifft(values.transpose(-2, -1), dim=-2, norm="forward").contiguous()
-    return fft(_mirrored(values).transpose(-2, -1), dim=-2).contiguous()
+    last, axes = len(phases) - 1, axes_of(back)
+    sizes = [(len(gradient), gradient.shape[-3 - axis]) for axis in axes]
+    slopes = [gradient.new_empty(size, dtype=torch.float64) for size in sizes]
+    weights = [slope_weights(gradient.shape[axis], gradient.device) for axis in axes]
+    spectra = iter(kept)
+    for count, rows in pieces_of(gradient, counts):
+        mine = [next(spectra) for _ in axes]
+        values = to_complex(gradient[rows], mine[0].shape[1] < gradient.shape[1]).conj_physical_()
+        for step in range(last, -1, -1):
+            spectrum = to_spectrum(values, last - step, count, not back, conjugate=True)
+            product = (spectrum * mine[step]).sum(dim=1).imag.double()  # summed over channels
+            slopes[step][rows] = product.movedim(axes[step], -1) @ weights[step]
+            if step or whole is not None:
+                spectrum = spectrum.mul_(phases[step][rows])
+                values = to_values(spectrum, last - step, count, not back, conjugate=True)
+        if whole is not None:
+            write(values.conj_physical_(), whole, rows)
+    return slopes
 
 
-def from_lines(lines: Tensor, count: int) -> Tensor:
-    """What undoes :func:`to_lines`."""
-    if count == 0:
-        return ifft2(fft(lines, dim=-1))
-    if count == 2:
-        return fft2(fft(lines, dim=-1), norm="forward")
-    if count == 1:
-        return fft(lines, dim=-2, norm="forward").transpose(-2, -1)
-    return _mirrored(ifft(lines, dim=-2).transpose(-2, -1))
+def pieces_of(field: Tensor, counts: list[int]) -> Iterator[tuple[int, slice | Tensor]]:
+    """Samples with one number of quarter turns each, on a CPU no more than the caches hold."""
+    most = len(field)
+    if field.device.type == "cpu":
+        most = max(1, PIECE_ENTRIES // field[0].numel())
+    for count in sorted(set(counts)):
+        rows = [row for row, other in enumerate(counts) if other == count]
+        for start in range(0, len(rows), most):
+            few = rows[start : start + most]
+            if few[-1] - few[0] == len(few) - 1:
+                yield count, slice(few[0], few[-1] + 1)
+            else:
+                yield count, torch.tensor(few, device=field.device)
+
+
+def phases_of(field: Tensor, moves: Sequence[Tensor], back: bool) -> list[Tensor]:
+    """What moves lines in their spectra, ``(B, 1, k_x, y)`` or ``(B, 1, x, k_y)``, over the number
+    of modes: so inverse transforms need not be scaled.
+    """
+    n, m = field.shape[-2:]
+    along_x, along_y, further_x, shift_y = reversed(moves) if back else moves
+    first = line_phase(n, along_x, field.dtype, 1 / n)  # (B, y, k_x)
+    last = first * line_phase(n, (further_x - along_x)[:, :1], field.dtype)
+    middle, rise = (line_phase(m, part, field.dtype, 1 / m) for part in (along_y, shift_y))
+    phases = [first.mT, middle, last.mT, rise]
+    return [phase[:, None] for phase in (reversed(phases) if back else phases)]
+
+
+def line_phase(n: int, distance: Tensor, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    """``scale exp(-2 pi i k d)`` for all modes of ``n`` points, ``(B, lines) -> (B, lines, n)``.
+
+    The Nyquist mode stays where it is (see :func:`~pacefno.grid.shift_phase`). With ``k = q s + r``
+    each phase is a product of two from short tables: the cosines and sines of all modes would take
+    as long as a transform.
+    """
+    s = math.gcd(n // 2, PHASES) if n % 2 == 0 else 1
+    k = frequencies(n, dtype=distance.dtype, device=distance.device)[::s]  # q s, in their order
+    r = torch.arange(s, dtype=distance.dtype, device=distance.device)
+    turns = (-distance[..., None] * part for part in (k, r))
+    coarse, fine = (unit_phase((t - t.detach().round()).to(dtype)) for t in turns)
+    phase = ((scale * coarse)[..., None] * fine[..., None, :]).flatten(-2)
+    if n % 2 == 0:
+        phase[..., n // 2] = scale
+    return phase
+
+
+def slope_weights(n: int, device: torch.device) -> Tensor:
+    """``2 pi k`` of each mode; 0 for the Nyquist mode, which does not move."""
+    k = frequencies(n, device=device)
+    return 2 * math.pi * torch.where(2 * k.abs() == n, 0.0, k)
+
+
+# A transform along x leaves its result with x as the axis that is contiguous in memory, and so
+# stand the phases of moves along x.
+
+
+def to_spectrum(
+    values: Tensor, step: int, count: int, back: bool, *, conjugate: bool = False
+) -> Tensor:
+    """The transform along the axis of a move, before the first one of quarter turns.
+
+    ``F_x Q^count`` goes from ``(x, y)`` to ``(k_x, y)``. A quarter turn is a transposition and a
+    mirror, and a mirror is a transform of the other sign: ``F M = n F^-1``. So ``Q^0 .. Q^3`` are
+    ``1, M_x T, M_x M_y, M_y T``. The ``conjugate`` transform has the other sign throughout.
+    """
+    axis = axes_of(back)[step]
+    if back or step:
+        return transform(values, axis, conjugate)
+    turned = values.transpose(-2, -1) if count % 2 else values
+    lines = transform(turned, axis, conjugate != (count in (1, 2)))
+    return _mirrored(lines.transpose(-2, -1)).transpose(-2, -1) if count in (2, 3) else lines
+
+
+def to_values(
+    spectrum: Tensor, step: int, count: int, back: bool, *, conjugate: bool = False
+) -> Tensor:
+    """What undoes :func:`to_spectrum`, but for a factor n; quarter turns go back after the last."""
+    axis = axes_of(back)[step]
+    if not back or step < 3:
+        return transform(spectrum, axis, not conjugate)
+    if count in (2, 3):
+        spectrum = _mirrored(spectrum.transpose(-2, -1)).transpose(-2, -1)
+    turned = transform(spectrum, axis, conjugate == (count in (1, 2)))
+    return turned.transpose(-2, -1) if count % 2 else turned
+
+
+def transform(values: Tensor, axis: int, inverse: bool) -> Tensor:
+    """The Fourier transform along an axis or its inverse, neither of them scaled."""
+    return ifft(values, dim=axis, norm="forward") if inverse else fft(values, dim=axis)
 
 
 def alike(field: Tensor) -> bool:
@@ -316,3 +431,10 @@ def to_complex(field: Tensor, pair: bool) -> Tensor:
 def to_real(values: Tensor, channels: int) -> Tensor:
     """The real channels again, of which there were so many."""
     return torch.cat([values.real, values.imag[:, : channels - values.shape[1]]], dim=1)
+
+
+def write(values: Tensor, into: Tensor, rows: slice | Tensor) -> None:
+    """The real channels again, written where they belong: a pass less than to join them."""
+    half = values.shape[1]
+    into[rows, :half] = values.real
+    into[rows, half:] = values.imag[:, : into.shape[1] - half]

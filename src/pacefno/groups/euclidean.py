@@ -57,8 +57,6 @@ def rigidly_moved(field: Field, xi: Tensor, *, back: bool = False) -> Field:
     """
     dtype = field.values.dtype
     field = field.to(compute_dtype(dtype))
-    # Shears have a phase for every line and mode: in float64 they would take twice as long.
-    xi = xi.to(field.values.dtype)
     if not field.type.vectors:
         return field.with_values(move(field.values, xi, back=back)).to(dtype)
     parts: list[Tensor] = []
@@ -70,7 +68,7 @@ def rigidly_moved(field: Field, xi: Tensor, *, back: bool = False) -> Field:
             value = curl_and_divergence(value - means[-1][..., None, None]) / CURL_UNIT
         parts.append(value)
     moved = field.with_values(move(torch.cat(parts, dim=2).flatten(1, 2), xi, back=back))
-    matrix = rotation_matrix(-xi[:, 2] if back else xi[:, 2])
+    matrix = rotation_matrix(-xi[:, 2] if back else xi[:, 2]).to(field.values.dtype)
     parts = []
     for quantity in field.type.quantities:
         value = moved.of(quantity)

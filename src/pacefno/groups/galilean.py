@@ -160,6 +160,11 @@ class GalileanScaling(Group):
         xi = self.check_element(field, xi)
         return self.unscaled.inverse(rescaled(field, -xi[:, 2]), xi[:, :2])
 
+    def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field:
+        """Boost and change of scale without the shift, which keeps all norms."""
+        xi = self.check_element(field, xi)
+        return rescaled(self.unscaled.in_place(field, xi[:, :2]), xi[:, 2])
+
     def kinematic(self, field: Field) -> Tensor:
         """Velocity and scale: ``s = log(step / nominal) / 3``, ``v = e^(2s) mean(u)``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, final
 
 import torch
@@ -47,6 +47,11 @@ class FNO(nn.Module):
     layer, then ``Q_2 gelu(Q_1 v_L)``; the backbone of every experiment in the paper. ``modes``
     counts wavenumbers from zero: each axis keeps ``|k| <= modes - 1``.
 
+    Many equations have nonlinear parts that are products, which gelu learns slowly. With
+    ``activation="products"`` it acts on half of the channels of a layer only; the others are
+    products of pairs of channels, and one of each pair as it is. With ``activation="polynomial"``
+    these take the place of every gelu.
+
     ``positions=None`` commutes with every shift by whole cells; ``positions="grid"`` appends the
     coordinates ``i/n`` as channels, as the paper does, and gives that up.
     """
@@ -61,9 +66,14 @@ class FNO(nn.Module):
         layers: int = 4,
         positions: Literal["grid"] | None = None,
         head: int = 128,
+        activation: Literal["gelu", "products", "polynomial"] = "gelu",
     ) -> None:
         super().__init__()
         check_sizes(dim, in_channels, out_channels, width, layers, head)
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation: expected {', '.join(ACTIVATIONS)}, got {activation!r}")
+        if activation != "gelu" and (width % 4 or head % 4):
+            raise ValueError(f"width, head: products need multiples of 4, got {width} and {head}")
         if positions not in (None, "grid"):
             raise ValueError(f"positions: expected None or 'grid', got {positions!r}")
         self.dim = dim
@@ -71,6 +81,7 @@ class FNO(nn.Module):
         self.out_channels = out_channels
         self.modes = modes_per_axis(modes, dim)
         self.positions = positions
+        self.activate, self.activate_head = ACTIVATIONS[activation]
         self.lifting = nn.Linear(in_channels + (dim if positions == "grid" else 0), width)
         self.layers = nn.ModuleList(FourierLayer(width, self.modes) for _ in range(layers))
         self.widen = nn.Linear(width, head)
@@ -81,10 +92,11 @@ class FNO(nn.Module):
         check_input(field, self.in_channels, self.modes, weight, training=self.training)
         v = self.lifting(to_grid_first(self._with_positions(field)))
         for i, layer in enumerate(self.layers):
-            v = layer(F.gelu(v) if i else v)
+            v = layer(self.activate(v) if i else v)
         widen = self.widen.weight, self.widen.bias
         project = self.project.weight, self.project.bias
-        return from_grid_first(project_points(v, widen, project)).to(field.dtype)
+        made = project_points(v, widen, project, self.activate_head)
+        return from_grid_first(made).to(field.dtype)
 
     def _with_positions(self, field: Tensor) -> Tensor:
         if self.positions is None:
@@ -93,17 +105,37 @@ class FNO(nn.Module):
         return torch.cat([field, coordinates.expand(field.shape[0], *coordinates.shape)], dim=1)
 
 
+def products(v: Tensor) -> Tensor:
+    """``(gelu(a), b c, b)`` of channels ``(a, b, c)``: half, a quarter and a quarter of them."""
+    a, others = v.chunk(2, dim=-1)
+    return torch.cat([F.gelu(a), pairs(others)], dim=-1)
+
+
+def pairs(v: Tensor) -> Tensor:
+    """``(b c, b)`` of channels ``(b, c)``, each half of them."""
+    b, c = v.chunk(2, dim=-1)
+    return torch.cat([b * c, b], dim=-1)
+
+
+Pointwise = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, tuple[Pointwise, Pointwise]] = {  # of the layers, and of the head
+    "gelu": (F.gelu, F.gelu),
+    "products": (products, F.gelu),
+    "polynomial": (pairs, pairs),
+}
 Affine = tuple[Tensor, Tensor | None]  # matrix and bias
 
 
-def project_points(v: Tensor, widen: Affine, project: Affine) -> Tensor:
+def project_points(
+    v: Tensor, widen: Affine, project: Affine, activate: Pointwise = F.gelu
+) -> Tensor:
     """``Q_2 gelu(Q_1 v)`` at every point, piece by piece on a CPU (see ``HEAD_ENTRIES``)."""
     if torch.compiler.is_compiling():  # pieces would fix the number of points in the graph
-        return F.linear(F.gelu(F.linear(v, *widen)), *project)
+        return F.linear(activate(F.linear(v, *widen)), *project)
     rows = v.reshape(-1, v.shape[-1])
     step = max(1, HEAD_ENTRIES // len(widen[0])) if v.device.type == "cpu" else len(rows)
     pieces = [
-        F.linear(F.gelu(F.linear(piece, *widen)), *project) for piece in torch.split(rows, step)
+        F.linear(activate(F.linear(piece, *widen)), *project) for piece in torch.split(rows, step)
     ]
     return torch.cat(pieces).reshape(*v.shape[:-1], len(project[0]))
 

@@ -15,7 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacefno.fields import Box
-from pacefno.grid import check_field, wavenumbers
+from pacefno.grid import (
+    check_field,
+    from_spectrum,
+    grid_axes,
+    resize_spectrum,
+    to_spectrum,
+    wavenumbers,
+)
 from pacefno.operators.fno import FNO
 from pacefno.operators.group_fno import GroupFNO
 from pacefno.registry import register
@@ -140,17 +147,27 @@ class Conditioned(nn.Module):
 @register("operator", "split-step")
 @final
 class SplitStep(nn.Module):
-    """One step of ``u_t = L u + N(u)``: half a step of L, a learnt step of the rest, half a step.
+    """One step of ``u_t = L u + N(u)`` whose linear part is exact: a network learns the rest.
 
-    The linear part ``L = sum_p c_p sum_axes d^p/dx^p`` is solved exactly for the box and the time
-    step of each sample (Strang splitting), so that the network learns only what is nonlinear. It is
-    given the field and its slopes, and predicts a change whose mean is taken out: equations whose
-    nonlinear part is a divergence conserve it.
+    In Duhamel's formula ``u(h) = e^hL u(0) + int_0^h e^(h-s)L N(u(s)) ds`` the network stands for
+    the values of N at a few ``nodes`` ``s_i`` of the step::
+
+        u(h) = e^hL u(0) + h/q sum_i e^(h-s_i)L N_i,   (N_1, ..., N_q) = operator(v_1, ..., v_q)
+
+    with ``v_i = e^(s_i L) u(0)``. A single node lies in the middle (Strang splitting), several
+    spread from the beginning of the step to its end. ``L = sum_p c_p sum_axes d^p/dx^p`` acts with
+    the box and the time step of each sample, and waves that it damps are never amplified. The mean
+    of N is taken out: equations whose nonlinear part is a divergence conserve it.
 
     Args:
-        operator: from ``C * (1 + dim)`` channels, the field and its slope along each axis, to C.
+        operator: from ``q * C * (1 + dim)`` channels, first the fields ``v_i`` and then the slope
+            of each along each axis, to ``q * C``; to ``q * C * dim`` with ``flux``.
         linear: pairs ``(p, c_p)``: ``[(3, -1.0)]`` for ``u_t = -u_xxx``.
         lengths, step: box and time step of samples that do not bring their own.
+        points: the operator works on at most so many points along each axis; modes that these do
+            not resolve follow the linear part alone. None for the grid of the field.
+        flux: the operator predicts fluxes along each axis, and the N_i are their divergences.
+        nodes: how many there are, q.
     """
 
     def __init__(
@@ -159,34 +176,71 @@ class SplitStep(nn.Module):
         linear: Sequence[Sequence[float]],
         lengths: Sequence[float],
         step: float,
+        points: int | None = None,
+        flux: bool = False,
+        nodes: int = 1,
     ) -> None:
         super().__init__()
         self.operator = operator
         self.linear = [(int(power), float(factor)) for power, factor in linear]
         self.lengths = list(lengths)
         self.step = step
+        if points is not None and points < 3:
+            raise ValueError(f"points: expected at least 3 along each axis, got {points}")
+        if nodes < 1:
+            raise ValueError(f"nodes: expected a positive number, got {nodes}")
+        self.points = points
+        self.flux = flux
+        self.nodes = nodes
 
     def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
-        grid = tuple(field.shape[2:])
-        check_field(field, dim=len(self.lengths), finite=False)
-        ik = 1j * self._wavenumbers(field, box)  # (B or 1, dim, *half_grid)
-        powers = ((factor * ik**power).sum(dim=1) for power, factor in self.linear)
-        rate = sum(powers, torch.zeros_like(ik[:, 0]))
-        step = field.new_tensor([self.step]).double() if box is None else box.step.double()
+        grid, dim = tuple(field.shape[2:]), len(self.lengths)
+        check_field(field, dim=dim, finite=False)
+        coarse = grid if self.points is None else tuple(min(n, self.points) for n in grid)
         dtype = torch.complex64 if field.dtype == torch.float32 else torch.complex128
-        half = torch.exp(rate * step.reshape(-1, *[1] * len(grid)) / 2).to(dtype)[:, None]
-        axes = tuple(range(2, field.ndim))
-        v_hat = torch.fft.rfftn(field, dim=axes) * half  # (B, C, *half_grid)
-        slopes = (v_hat[:, :, None] * ik.to(dtype)[:, None]).flatten(1, 2)
-        seen = torch.fft.irfftn(torch.cat([v_hat, slopes], dim=1), s=grid, dim=axes)
-        change = self.operator(seen) if box is None else self.operator(seen, box=box)
-        change = change - change.mean(dim=axes, keepdim=True)
-        moved = (v_hat + torch.fft.rfftn(change, dim=axes)) * half
-        return torch.fft.irfftn(moved, s=grid, dim=axes)
+        ik = 1j * self._wavenumbers(grid, field, box)  # (B or 1, dim, *half_grid)
+        powers = ((factor * ik**power).sum(dim=1) for power, factor in self.linear)
+        rate = sum(powers, torch.zeros_like(ik[:, 0]))[:, None]
+        step = field.new_tensor([self.step]).double() if box is None else box.step.double()
+        step = step.reshape(-1, 1, *[1] * dim)
+        # Nodes are equally spaced, so that one exponential and its powers serve all of them.
+        pieces, ticks = (self.nodes - 1, range(self.nodes)) if self.nodes > 1 else (2, [1])
+        flows = [torch.ones_like(rate), torch.exp(rate * (step / pieces))]  # e^(s L), (B, 1, ...)
+        while len(flows) <= pieces:
+            flows.append(flows[-1] * flows[1])
+        u_hat = to_spectrum(field, dim)  # (B, C, *half_grid)
+        low, ik, until, after = (
+            resize_spectrum(part.to(dtype), grid, coarse)
+            for part in (
+                u_hat,
+                ik,
+                torch.cat([flows[tick] for tick in ticks], dim=1),  # (B, q, *half_grid)
+                torch.cat([flows[pieces - tick] for tick in ticks], dim=1),
+            )
+        )
+        v_hat = low[:, None] * until[:, :, None]  # (B, q, C, *half_grid)
+        learnt = self._learnt(v_hat, ik, coarse, box)
+        change = (learnt * after[:, :, None]).sum(dim=1) * (step.to(field) / self.nodes)
+        whole = flows[pieces].to(dtype)
+        return from_spectrum(u_hat * whole + resize_spectrum(change, coarse, grid), grid)
 
-    def _wavenumbers(self, field: Tensor, box: Box | None) -> Tensor:
+    def _learnt(self, v_hat: Tensor, ik: Tensor, grid: tuple[int, ...], box: Box | None) -> Tensor:
+        """The spectra of the ``N_i``, without their means, from those of the ``v_i``."""
+        dim, nodes = len(grid), self.nodes
+        fields = v_hat.flatten(1, 2)  # (B, q * C, *half_grid)
+        slopes = (fields[:, :, None] * ik[:, None]).flatten(1, 2)
+        seen = from_spectrum(torch.cat([fields, slopes], dim=1), grid)
+        made = self.operator(seen) if box is None else self.operator(seen, box=box)
+        if self.flux:
+            spectra = to_spectrum(made, dim)
+            fluxes = spectra.reshape(spectra.shape[0], nodes, -1, dim, *spectra.shape[2:])
+            return (fluxes * ik[:, None, None]).sum(dim=3)
+        spectra = to_spectrum(made - made.mean(dim=grid_axes(dim), keepdim=True), dim)
+        return spectra.reshape(spectra.shape[0], nodes, -1, *spectra.shape[2:])
+
+    def _wavenumbers(self, grid: tuple[int, ...], field: Tensor, box: Box | None) -> Tensor:
         """``2 pi k / L`` of each sample in float64, ``(B or 1, dim, *half_grid)``."""
-        numbers = wavenumbers(field.shape[2:], device=field.device)
+        numbers = wavenumbers(grid, device=field.device)
         lengths = field.new_tensor([self.lengths]) if box is None else box.lengths
         ones = [1] * len(self.lengths)
         return 2 * math.pi * numbers / lengths.double().reshape(*lengths.shape, *ones)

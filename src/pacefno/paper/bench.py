@@ -1,16 +1,19 @@
-"""A table: data, training and evaluation of every row, in an order in which a stop costs little."""
+"""The work behind a table: data, training and scores, in an order in which a stop costs little."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from pacefno.data import prepare
 from pacefno.data.samples import Source
+from pacefno.data.workers import run_jobs
 from pacefno.errors import UsageError
 from pacefno.files import lock_folder, make_folder, write_text
 from pacefno.paper import SEEDS
@@ -19,7 +22,7 @@ from pacefno.paper.presets import config_for, data_preset, trained_as
 from pacefno.paper.rows import listed, row_named
 from pacefno.train.defaults import frame_spec
 from pacefno.train.evaluate import Trained, load_run, machine, score
-from pacefno.train.loop import Callbacks, check_settings, is_finished, train
+from pacefno.train.loop import Callbacks, check_settings, is_finished, read_log, train
 
 Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
 Result: TypeAlias = dict[str, Any]  # one row of results/*.json, or one cell of a study
@@ -203,6 +206,35 @@ def run_job(
         )
         merge_results(places.results, job.benchmark, [row])
         yield row
+
+
+def run_side_by_side(
+    jobs: Sequence[Job], places: Places, processes: int, modules: Sequence[str] = ()
+) -> Generator[tuple[Job, list[Result]]]:
+    """:func:`run_job` in several processes of one thread each; a job is yielded when it ends.
+
+    On the sizes of a laptop two trainings beside each other take little longer than one on two
+    threads. The datasets must be there. ``modules`` are imported first, for parts and benchmarks
+    from outside the package. Close the generator to end the processes; trainings then go on from
+    their last checkpoint.
+    """
+    return run_jobs(partial(_run_alone, places, tuple(modules)), jobs, processes)
+
+
+def _run_alone(places: Places, modules: tuple[str, ...], job: Job) -> tuple[Job, list[Result]]:
+    for name in modules:
+        importlib.import_module(name)
+    return job, list(run_job(job, places, Callbacks()))
+
+
+def epochs_done(jobs: Sequence[Job], places: Places) -> tuple[int, int]:
+    """Epochs that the trainings of some jobs have behind them, and all that they take together."""
+    done = total = 0
+    for job in jobs:
+        config = config_for(benchmark_named(job.benchmark), job.trained, job.preset, job.seed)
+        run = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
+        done, total = done + len(read_log(run)), total + config.schedule.epochs
+    return done, total
 
 
 def load_row(run: Path, benchmark: Benchmark, model: str) -> Trained:

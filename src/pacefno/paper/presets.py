@@ -32,6 +32,8 @@ SMOKE_TRAJECTORIES: Sections = {
 }
 # Without it PACE fits the slice alone, and overfits where its rival's augmentation is a cure.
 TRAJECTORY_JITTER = 0.5
+# What a row that carries the exact linear part is made of, at any size.
+SPLIT_STRUCTURE = ("linear", "points", "flux", "nodes", "activation")
 
 
 def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunConfig:
@@ -74,6 +76,10 @@ def preset_sections(benchmark: Benchmark, row: Row, model: str, preset: str) -> 
     trajectories = benchmark.task.rollout is not None
     operator, schedule = OPERATOR | benchmark.operator, dict(benchmark.schedule)
     loss: dict[str, Any] = {"relative_to": "centred"} if trajectories else {"equivariance": 1.0}
+    if row.split:
+        operator |= benchmark.split["operator"]
+        schedule |= benchmark.split["schedule"]
+        loss |= benchmark.split["loss"]
     if preset == "smoke":
         smoke = SMOKE_TRAJECTORIES if trajectories else SMOKE_FIELDS
         operator, schedule = OPERATOR | smoke["operator"], dict(smoke["schedule"])
@@ -123,8 +129,7 @@ def operator_spec(
     boxes_differ = task.rollout is not None
     variation = getattr(benchmark.recipe, "variation", 0.1) if boxes_differ else None
     if row.split:
-        sizes = sizes | {"linear": benchmark.operator["linear"]}
-        sizes["modes"] = sizes.get("split_modes", sizes["modes"])
+        sizes = sizes | {key: benchmark.split["operator"][key] for key in SPLIT_STRUCTURE}
     return defaults.operator_spec(
         row, task, sizes, benchmark.equation.point_group, benchmark.symmetry, variation
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, listed, row_named
 
-__all__ = ["FIELD_ROWS", "GROUP_FNOS", "TRAJECTORY_ROWS", "Row", "listed", "row_named"]
+__all__ = [
+    "FIELD_ROWS",
+    "GROUP_FNOS",
+    "TRAJECTORY_ROWS",
+    "Row",
+    "listed",
+    "row_named",
+    "trajectory_rows",
+]
 
 # No model of trajectories has a channel of coordinates, as in LPSDA.
 TRAJECTORY_ROWS: dict[str, Row] = {
@@ -31,4 +39,20 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         frame="analytic",
         split=True,
     ),
+    # Where the equation has a reflection, which takes u(x) to -u(-x): see `trajectory_rows`.
+    "pace-1-split-mirror": Row(
+        "PACE, 1 snapshot, exact linear part, averaged over the reflection",
+        operator="symmetrised",
+        positions=None,
+        history=1,
+        frame="analytic",
+        split=True,
+        one_seed=True,
+    ),
 }
+
+
+def trajectory_rows(point_group: str) -> dict[str, Row]:
+    """The rows of trajectories of an equation with these finite symmetries; "z1" are none."""
+    averaged = point_group != "z1"
+    return {n: r for n, r in TRAJECTORY_ROWS.items() if averaged or r.operator != "symmetrised"}

@@ -1,4 +1,4 @@
-"""How figures and numbers look: one colour, line and marker per row, in colours for all eyes."""
+"""How figures and numbers look: a colour, line and marker per row, safe for the colour-blind."""
 
 from __future__ import annotations
 
@@ -108,11 +108,14 @@ STYLES: dict[str, Style] = {
     "pace-gfno-short": Style(VERMILION, "-.", "h", 1.4),
     "fno-symmetrised": Style(ORANGE, "--", "D", 1.4),
     "pace-symmetrised": Style(SKY, "-.", "D", 2.0),
+    "fno-symmetrised-long": Style(ORANGE, ":", "D", 1.4),
+    "pace-symmetrised-long": Style(SKY, ":", "D", 2.0),
     "fno-g1": Style(PURPLE, "--"),
     "fno-aug-1": Style(GREEN, "--"),
     "pace-1": Style(SKY, width=2.4),
     "fno-aug-1-split": Style(GREEN, ":", width=2.4),
     "pace-1-split": Style(BLACK, "-.", width=2.4),
+    "pace-1-split-mirror": Style(ORANGE, "-.", width=2.4),
     "pace-20": Style(BLUE, width=2.4),
 }
 

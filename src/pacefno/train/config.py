@@ -21,10 +21,15 @@ class ConfigError(UsageError):
 class LossSettings(Settings):
     """Weights of the paper's terms beside the error of the prediction, with their schedules."""
 
-    error: Literal["relative", "squared"] = "relative"  # |p - y| / |r|, or LPSDA's sum of squares
+    # |p - y| / |r| of each sample: its mean, or the root of its mean square, in which the samples
+    # that are hardest count most; or LPSDA's sum of squares |p - y|^2.
+    error: Literal["relative", "root-mean-square", "squared"] = "relative"
     # What the error is relative to. A boost adds its own energy to a target: divided by that norm,
     # the samples boosted most would count least. "centred" is the target without its mean.
     relative_to: Literal["unmoved", "moved", "centred"] = "unmoved"
+    # Waves of n periods in the box count 1 / (1 + (n / this)^2) in the error: in a long prediction
+    # the errors of long waves add up, those of short ones do not. 0: all alike.
+    long_waves: float = Field(0.0, ge=0)
     h1: float = Field(0.0, ge=0)
     h1_schedule: Literal["constant", "ema", "ramp"] = "constant"
     h1_memory: float = Field(0.9, ge=0, lt=1)  # of the average that sets the weight ("ema")
@@ -57,6 +62,9 @@ class ScheduleSettings(Settings):
     step_every: int = Field(50, ge=1)  # epochs ("step")
     step_factor: float = Field(0.5, gt=0, le=1)
     clip: float = Field(0.0, ge=0)  # largest gradient norm; 0: none
+    # Weights are averaged over about the last 1 / (1 - average) updates, and the average is what is
+    # validated and kept; 0: the weights as they are.
+    average: float = Field(0.0, ge=0, lt=1)
     coarse: float = Field(0.0, ge=0, le=1)  # share of the epochs on a coarse grid
     coarse_stride: int = Field(4, ge=1)  # every such point of the training grid
     moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
@@ -112,10 +120,15 @@ class RunConfig(Settings):
         if schedule.moved and not self.task.train_range:
             raise UsageError("schedule.moved needs a train_range in the task: how far to move")
         loss = self.loss
-        if loss.error == "squared" and (loss.h1 or loss.anchor or loss.invariant):
+        if loss.error != "relative" and (loss.h1 or loss.anchor or loss.invariant):
             raise UsageError(
                 "loss.h1, loss.anchor and loss.invariant are terms beside a relative error: "
-                "leave them out with loss.error = squared"
+                f"leave them out with loss.error = {loss.error}"
+            )
+        if loss.long_waves and (loss.error == "squared" or loss.h1 or loss.invariant):
+            raise UsageError(
+                "loss.long_waves changes what a relative error is: leave it out with loss.error = "
+                "squared, loss.h1 and loss.invariant"
             )
         if loss.balance and (self.frame is None or not (loss.equivariance or loss.anchor)):
             raise UsageError(

@@ -53,21 +53,17 @@ def operator_spec(
     channels = {"in_channels": task.input.size, "out_channels": task.output.size}
     given = channels | {"dim": task.dim, "positions": row.positions}
     given |= {key: sizes[key] for key in ("width", "modes", "layers", "head")}
+    given |= {key: sizes[key] for key in ("activation",) if key in sizes}
     if variation is not None:
+        if row.split:
+            given |= _split_channels(task, sizes)
         told = _told_its_box(row, task, given, variation)
-        return _split(told, task, sizes) if row.split else _residual(told, task, sizes), "none"
+        spec = _split(told, task, sizes) if row.split else _residual(told, task, sizes)
+        averaged = row.operator == "symmetrised"
+        return _symmetrised(spec, task, symmetry) if averaged else spec, "none"
     if row.operator == "symmetrised":
-        if symmetry is None:
-            raise UsageError(
-                "a symmetrised model averages over the finite symmetries of an equation, and those "
-                "of your data are not known: build pacefno.Symmetrised with the right group "
-                "yourself and train it as --model module:Class"
-            )
-        # A random element for each sample in training: the most for the time of a plain FNO
-        # (docs/symmetries.md).
-        average = {"group": symmetry, "channels": task.input.text, "samples": 1}
-        spec = {"part": "operator", "name": "symmetrised", "operator": _named("fno", given)}
-        return spec | average, symmetry
+        spec = _symmetrised(_named("fno", given), task, symmetry)
+        return spec, spec["group"]
     how = sizes.get("snapshots", "channels")
     if row.operator == "fno" and how == "space-time":
         return _named("space-time-fno", given | _times(task, sizes)), "channels"
@@ -76,6 +72,20 @@ def operator_spec(
         out = task.output.snapshots
         return {"name": "recurrent", "operator": inner, "snapshots_out": out}, "uniform"
     return _residual(_named(row.operator, given), task, sizes), "channels"
+
+
+def _symmetrised(operator: Spec, task: Task, symmetry: str | None) -> Spec:
+    """The operator averaged over the finite symmetries that keep the slice."""
+    if symmetry is None:
+        raise UsageError(
+            "a symmetrised model averages over the finite symmetries of an equation, and those "
+            "of your data are not known: build pacefno.Symmetrised with the right group "
+            "yourself and train it as --model module:Class"
+        )
+    # A random element for each sample in training: the most for the time of a plain FNO
+    # (docs/symmetries.md).
+    average = {"group": symmetry, "channels": task.input.text, "samples": 1}
+    return {"part": "operator", "name": "symmetrised", "operator": operator} | average
 
 
 def _times(task: Task, sizes: Mapping[str, Any]) -> Spec:
@@ -93,23 +103,31 @@ def _named(name: str, given: dict[str, Any]) -> Spec:
 
 def _told_its_box(row: Row, task: Task, given: dict[str, Any], variation: float) -> Spec:
     """An operator that is told the box of each sample."""
-    seen = task.input.size * (1 + task.dim if row.split else 1)  # slopes as well
     box = task.dim + 1  # lengths and step, as channels
+    network = "fno" if row.operator == "symmetrised" else row.operator
     return {
         "part": "operator",
         "name": "conditioned",
-        "operator": _named(row.operator, given | {"in_channels": seen + box}),
+        "operator": _named(network, given | {"in_channels": given["in_channels"] + box}),
         "lengths": list(task.input.lengths),
         "step": task.input.step,
         "variation": variation,
     }
 
 
+def _split_channels(task: Task, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Those of an operator inside a split step: fields and slopes in, rates or fluxes out."""
+    nodes, fluxes = sizes.get("nodes", 1), task.dim if sizes.get("flux", False) else 1
+    seen, made = task.input.size * (1 + task.dim) * nodes, task.output.size * fluxes * nodes
+    return {"in_channels": seen, "out_channels": made}
+
+
 def _split(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:
-    """The operator between two half steps of the exact linear part."""
+    """The operator as the nonlinear part of a step whose linear part is exact."""
     box = {"lengths": list(task.input.lengths), "step": task.input.step}
+    given = {key: sizes[key] for key in ("points", "flux", "nodes") if key in sizes}
     spec = {"part": "operator", "name": "split-step", "operator": operator}
-    return spec | {"linear": sizes["linear"]} | box
+    return spec | {"linear": sizes["linear"]} | box | given
 
 
 def _residual(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:

@@ -6,7 +6,7 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -105,8 +105,12 @@ def score(
 
 def machine(model: nn.Module) -> Row:
     """Where the numbers were made."""
-    versions = {name: version(name) for name in ("pacefno", "torch", "numpy")}
-    versions["python"] = platform.python_version()
+    versions = {
+        "pacefno": version("pacefno"),
+        "torch": str(torch.__version__),  # with its build, which a package's version may leave out
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
     device = str(real_weight(model, torch.empty(0)).device)
     return {"device": device, "threads": torch.get_num_threads(), "versions": versions}
 
@@ -279,11 +283,6 @@ class Moves:
         xi = task.group.sample(self.low, self.high, count, generator)
         return xi if self.inexact else task.group.composable(xi)
 
-    def are_exact(self, task: Task) -> bool:
-        """Whether all such elements are exact on a periodic grid, or need not be."""
-        xi = task.group.sample(self.low, self.high, 8, self.generator(task))
-        return self.inexact or torch.allclose(task.group.composable(xi), xi)
-
     def generator(self, task: Task) -> torch.Generator:
         return generator_for("out of distribution", task.name, self.seed)
 
@@ -336,7 +335,6 @@ def score_own(
     *,
     moves: Moves | None = None,
     inference: Inference = "one-shot",
-    on_batch: Callable[[int], None] = lambda done: None,
 ) -> Row:
     """Errors on held-out samples of one's own, at rest and moved; nothing is read all at once.
 
@@ -356,12 +354,11 @@ def score_own(
     generator: torch.Generator | None = None
     grids: tuple[Grid, ...] = ("id", "ood") if fine else ("id",)
     for grid in grids:
-        for number, batch in enumerate(own_batches(task, source, grid)):
+        for batch in own_batches(task, source, grid):
             x, y = batch.input.to(weight), batch.target.to(weight)
             box = None if batch.box is None else batch.box.to(weight.device)
             made = _quietly(model, x, inference, box)
             note("id_error_fine" if grid == "ood" else "id_error", _measured(task, made.values, y))
-            on_batch(number)
             if fine and grid == "id":
                 continue
             if moves is None:
@@ -400,7 +397,7 @@ def score_own(
 
 @torch.no_grad()
 def sweep_own(
-    model: PACE, task: Task, source: Source, moves: Moves | None = None, among: int = BATCH
+    model: PACE, task: Task, source: Source, moves: Moves
 ) -> dict[str, list[tuple[float, float]]]:
     """The error in the canonical frame against the size of a shift and of a boost, each alone.
 
@@ -408,8 +405,7 @@ def sweep_own(
     it and the mean error, over a few test samples.
     """
     weight, found = real_weight(model, torch.empty(0)), dict[str, list[tuple[float, float]]]()
-    batches = list(own_batches(task, source, among=among))
-    moves = default_moves(task, float(batches[0].input.std())) if moves is None else moves
+    batches = list(own_batches(task, source, among=BATCH))
     parts = {"shift": slice(0, task.group.spatial), "boost": slice(task.group.spatial, None)}
     for name, part in parts.items():
         mask = torch.zeros(task.group.size, dtype=torch.float64)

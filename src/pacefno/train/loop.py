@@ -51,7 +51,7 @@ from pacefno.train.objective import (
     dtype_of,
     make_data,
 )
-from pacefno.train.schedule import grid_stride, learning_rate
+from pacefno.train.schedule import average_memory, grid_stride, learning_rate
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 MAX_SKIPPED_IN_A_ROW = 5
@@ -286,6 +286,9 @@ class Trainer:
         self.module, self.optimizer = fabric.setup(PredictionAndFrame(model), optimizer)
         self.progress = Progress()
         self.best: dict[str, Tensor] = weights_of(model)
+        self.average: list[Tensor] = []  # of each parameter, where weights are averaged
+        if config.schedule.average:
+            self.average = [p.detach().clone() for p in model.parameters()]
         self._skipped_in_a_row = 0
         self._say: Callable[[str], None] = lambda text: None
 
@@ -320,6 +323,8 @@ class Trainer:
             unpack_optimizer(checkpoint.tensors["optimizer"], documents["optimizer"])
         )
         self.best = checkpoint.tensors["best"]
+        for mine, (name, _) in zip(self.average, self.model.named_parameters(), strict=False):
+            mine.copy_(checkpoint.tensors["average"][name])
         self.progress = Progress(
             **documents["progress"], log=documents["log"], seconds=documents["timing"]["seconds"]
         )
@@ -339,8 +344,9 @@ class Trainer:
                 record = self._epoch(steps, callbacks)
             last = self.progress.epoch == schedule.epochs
             if last or self.progress.epoch % schedule.validate_every == 0:
-                record["validation_error"] = self._validate()
-                self._keep_best(record["validation_error"])
+                with self._averaged():
+                    record["validation_error"] = self._validate()
+                    self._keep_best(record["validation_error"])
             self.progress.log.append(record)
             self.progress.seconds += time.perf_counter() - started
             if self.fabric.is_global_zero:
@@ -422,12 +428,36 @@ class Trainer:
         if not self._usable(values["loss"]):
             return {}
         self.optimizer.step()
+        self._average()
         self.loss.update(values)
         self.progress.h1_balance = self.loss.h1_balance
         if self.config.loss.balance:
             self.progress.balances = dict(self.loss.balances)
             values |= {f"balance_{name}": value for name, value in self.loss.balances.items()}
         return {name: value for name, value in values.items() if not name.startswith("ratio_")}
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Let the averaged weights follow an update, if weights are averaged."""
+        if self.average:
+            made = self.progress.step - self.progress.skipped
+            forgotten = 1 - average_memory(self.config.schedule, made)
+            torch._foreach_lerp_(self.average, list(self.model.parameters()), forgotten)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The model with the averaged weights, if there are any; then with its own again."""
+        own = [p.detach().clone() for p in self.model.parameters()] if self.average else []
+        self._set_parameters(self.average)
+        try:
+            yield
+        finally:
+            self._set_parameters(own)
+
+    @torch.no_grad()
+    def _set_parameters(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.model.parameters(), values, strict=False):
+            parameter.copy_(value)
 
     def _usable(self, loss: float) -> bool:
         """Whether this step may change the weights; all processes decide alike."""
@@ -467,9 +497,15 @@ class Trainer:
         if self.fabric.is_global_zero:
             packed, structure = pack_optimizer(self.optimizer.state_dict())
             counters = {k: v for k, v in vars(self.progress).items() if k not in ("log", "seconds")}
+            names = [name for name, _ in self.model.named_parameters()]
+            tensors = {"model": weights_of(self.model), "best": self.best, "optimizer": packed}
+            if self.average:
+                tensors["average"] = {
+                    name: value.cpu() for name, value in zip(names, self.average, strict=True)
+                }
             save_checkpoint(
                 self.run / EPOCH.format(self.progress.epoch),
-                {"model": weights_of(self.model), "best": self.best, "optimizer": packed},
+                tensors,
                 self._documents()
                 | {"optimizer": structure, "progress": counters, "log": self.progress.log},
             )

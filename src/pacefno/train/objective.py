@@ -29,7 +29,7 @@ from pacefno.data.samples import (
 )
 from pacefno.errors import UsageError
 from pacefno.fields import Box, Field
-from pacefno.grid import coarsen
+from pacefno.grid import coarsen, from_spectrum, to_spectrum, wavenumbers
 from pacefno.groups import POINT_GROUPS, Group, Trivial, representation, symmetric_scale
 from pacefno.inference import build_frame, real_weight
 from pacefno.losses import Weights, objective
@@ -49,6 +49,7 @@ STATISTICS_SAMPLES = 512  # of those in a file, evenly chosen, that tell mean an
 STATISTICS_SNAPSHOTS = 16  # of each of these, where they are trajectories
 STATISTICS_NUMBERS = 2**27  # read for it, where samples are large
 LEAST_STATISTICS = 16  # samples, however large
+MOST_PULLED_BACK = 2**27  # numbers: windows of trajectories that are pulled back once and kept
 
 Scale = tuple[Tensor, Tensor]  # mean and standard deviation per channel
 
@@ -320,37 +321,112 @@ class CanonicalPairs:
         return Batch(x, moved, xi, unmoved=unmoved, frame=frame)
 
 
-def in_place(task: Task, target: Tensor, xi: Tensor) -> Tensor:
+@final
+class CanonicalWindows:
+    """Every window of the training trajectories pulled back by a frame that has nothing to learn.
+
+    They are not moved: whoever is at rest in a frame is given no elements.
+    """
+
+    def __init__(self, config: RunConfig, train: Trajectories, model: PACE) -> None:
+        self.task, self.train, self.model = config.task, train, model
+        self._pulled: dict[int, tuple[Tensor, Tensor, Box | None]] = {}
+
+    @torch.no_grad()
+    def pulled(self, stride: int) -> tuple[Tensor, Tensor, Box | None]:
+        """Windows that begin at each snapshot, ``(starts * N, ...)``, frames and boxes, kept."""
+        if stride not in self._pulled:
+            group, task = self.task.group, self.task
+            whole = task.input.at(task.input.times + task.output.times)
+            values, frames, boxes = [], [], []
+            for start in range(self.train.snapshots - whole.snapshots + 1):
+                few = self.train.window(start, whole.snapshots)
+                field = Field(coarsen(few.values, stride), whole, few.box)
+                seen = Field(field.values[:, : task.input.size], task.input, few.box)
+                xi = self.model.frame(seen, group.identity(len(few))).xi
+                back = group.inverse(field, xi)
+                values.append(back.values)
+                frames.append(xi)
+                boxes += [] if back.box is None else [back.box]
+            box = Box(*map(torch.cat, zip(*boxes, strict=True))) if boxes else None
+            self._pulled = {stride: (torch.cat(values), torch.cat(frames), box)}
+        return self._pulled[stride]
+
+    def batch(self, chosen: Tensor, starts: Tensor, stride: int) -> Batch:
+        """Windows of some trajectories, one of each, that begin at the given snapshots."""
+        values, frames, boxes = self.pulled(stride)
+        rows = starts * len(self.train) + chosen
+        box = None if boxes is None else boxes.select(rows)
+        x, y = values[rows].tensor_split([self.task.input.size], dim=1)
+        frame = frames[rows]
+        target = in_place(self.task, y, frame, box)
+        unmoved = target if self.train.box is None else None
+        return Batch(x, target, self.task.group.identity(len(x)), unmoved, box, frame=frame)
+
+
+def in_place(task: Task, target: Tensor, xi: Tensor, box: Box | None = None) -> Tensor:
     """A canonical target as large as the moved one (see ``Group.in_place``)."""
-    field = task.group.in_place(Field(target, task.output), xi, pooled=True)
+    field = task.group.in_place(Field(target, task.output, box), xi, pooled=True)
     assert field is not None
     return field.values
 
 
 def canonicalise_once(data: TrainingData, model: PACE) -> None:
-    """Pull training pairs back before the training where that gives the same losses.
+    """Pull training samples back before the training where that gives the same losses.
 
     It does for a frame without weights that finds every sample, on a group whose elements compose
-    exactly (or samples that are not moved) and keep the norms that the loss asks for.
+    exactly (or samples that are not moved) and keep the norms that the loss asks for. Windows of
+    trajectories must be few enough to be kept, and not moved.
     """
     config = data.config
-    if not isinstance(data, PairData) or config.frame is None or config.schedule.jitter:
+    if config.frame is None or config.schedule.jitter or config.loss.invariant:
         return
-    if not isinstance(data.train, Pairs):
-        return  # read from a file as they are needed
-    group, one = config.task.group, data.train.select(slice(0, 1))
-    if config.loss.invariant or any(True for _ in model.frame.parameters()):
+    if any(True for _ in model.frame.parameters()):
         return
+    if isinstance(data, PairData) and isinstance(data.train, Pairs):  # in memory
+        _canonicalise_pairs(data, data.train, model)
+    elif isinstance(data, WindowData) and isinstance(data.train, Trajectories):
+        _canonicalise_windows(data, data.train, model)
+
+
+def _canonicalise_pairs(data: PairData, train: Pairs, model: PACE) -> None:
+    config = data.config
+    group, target = config.task.group, train.target[:1]
     xi = random_elements(group, 1, 0)
-    target = Field(one.target, config.task.output)
-    if group.in_place(target, xi, pooled=is_pooled(config)) is None:
+    if group.in_place(Field(target, config.task.output), xi, pooled=is_pooled(config)) is None:
         return
     if config.schedule.moved and not torch.equal(group.composable(xi), xi):
         return
-    with torch.no_grad():
-        found = (model.frame_of(rows) for rows in torch.split(data.train.input, VALIDATION_BATCH))
-        if all(bool((frame.quality > 0).all()) for frame in found):
-            data.canonical = CanonicalPairs(config, data.train, model)
+    if _finds_every_sample(model, train.input, None):
+        data.canonical = CanonicalPairs(config, train, model)
+
+
+def _canonicalise_windows(data: WindowData, train: Trajectories, model: PACE) -> None:
+    config, task = data.config, data.config.task
+    count = task.input.snapshots + task.output.snapshots
+    starts = train.snapshots - count + 1
+    few = starts >= 1 and train.values[:, :1].numel() * starts * count <= MOST_PULLED_BACK
+    if config.schedule.moved or not few:
+        return
+    later = train.window(count - task.output.snapshots, task.output.snapshots)
+    one = later.select(slice(0, 1))
+    target, xi = Field(one.values, task.output, one.box), random_elements(task.group, 1, 0)
+    if task.group.in_place(target, xi, pooled=is_pooled(config)) is None:
+        return
+    each = (train.window(start, task.input.snapshots) for start in range(starts))
+    if all(_finds_every_sample(model, few.values, few.box) for few in each):
+        data.canonical = CanonicalWindows(config, train, model)
+
+
+@torch.no_grad()
+def _finds_every_sample(model: PACE, fields: Tensor, box: Box | None) -> bool:
+    """Whether the frame of each field is determined."""
+    for start in range(0, len(fields), VALIDATION_BATCH):
+        rows = slice(start, start + VALIDATION_BATCH)
+        frame = model.frame_of(fields[rows], None if box is None else box.select(rows))
+        if not bool((frame.quality > 0).all()):
+            return False
+    return True
 
 
 def is_pooled(config: RunConfig) -> bool:
@@ -375,6 +451,7 @@ class WindowData(TrainingData):
         self.config = config
         self.train, self.validation = train, validation
         self.samples, self.grid = len(train), train.grid
+        self.canonical: CanonicalWindows | None = None  # see canonicalise_once
 
     def scales(self) -> tuple[Scale, Scale] | None:
         """The statistics of each channel over all snapshots, the same for each of them."""
@@ -420,6 +497,8 @@ class WindowData(TrainingData):
             generator,
             anywhere=schedule.windows == "anywhere",
         )
+        if self.canonical is not None:
+            return self.canonical.batch(chosen, starts, stride)
         whole = task.input.at(task.input.times + task.output.times)
         window = self.train.cut(chosen, starts, whole.snapshots)
         field = Field(coarsen(window.values, stride), whole, window.box)
@@ -440,11 +519,12 @@ class WindowData(TrainingData):
         Of rollouts it is the NMSE, summed over their snapshots; of windows the relative error.
         """
         found, task = inner_model(model), self.config.task
+        among = self.config.schedule.validation_samples
         if self.config.schedule.validation == "rollout":
-            errors = [nmse(*made).sum(dim=1) for made in rollouts(found, task, self.validation)]
+            made = rollouts(found, task, self.validation, among=among)
+            errors = [nmse(*both).sum(dim=1) for both in made]
             return float(torch.cat(errors).double().mean())
         errors = []
-        among = self.config.schedule.validation_samples
         for few in windows(self.validation, task, VALIDATION_WINDOWS, among):
             x, y = few.input.to(device), few.target.to(device)
             box = None if few.box is None else few.box.to(device)
@@ -472,6 +552,7 @@ def on_device(batch: Batch, place: Place) -> Batch:
         None if batch.unmoved is None else part(batch.unmoved),
         None if batch.box is None else batch.box.select(own).to(place.device),
         None if batch.jitter is None else part(batch.jitter),
+        None if batch.frame is None else part(batch.frame),
     )
 
 
@@ -518,12 +599,16 @@ def windows(
 
 @torch.no_grad()
 def rollouts(
-    model: PACE, task: Task, trajectories: TrajectorySamples, most: int | None = None
+    model: PACE,
+    task: Task,
+    trajectories: TrajectorySamples,
+    most: int | None = None,
+    among: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Predictions of all snapshots from ``task.rollout.first`` on, and the truth, on the CPU.
 
-    A few trajectories at a time, and at most so many snapshots of each; :func:`roll_out` is all of
-    them together.
+    A few trajectories at a time, at most ``most`` snapshots of each, and with ``among`` of so many
+    trajectories, evenly chosen; :func:`roll_out` is all of them together.
     """
     if task.rollout is None:
         raise UsageError("this task has no rollout: it predicts pairs")
@@ -531,7 +616,7 @@ def rollouts(
     ahead = trajectories.snapshots - first
     ahead = ahead if most is None else min(ahead, most)
     steps = -(-ahead // task.output.snapshots)
-    for rows in in_batches(trajectories, ROLLOUT_BATCH, history + ahead):
+    for rows in in_batches(trajectories, ROLLOUT_BATCH, history + ahead, among):
         few = trajectories.cut(rows, first - history, history + ahead)
         weight = real_weight(model, few.values)
         seen = few.to(weight.device).window(0, history)
@@ -623,7 +708,8 @@ class PredictionAndFrame(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         model, group = self.model, self.model.group
         if frame is not None:
-            predicted = Field(model.operator(field).to(target.dtype), model.output)
+            made = model.operator(field) if box is None else model.operator(field, box=box)
+            predicted = Field(made.to(target.dtype), model.output, box)
             moved = group.in_place(predicted, frame, pooled=pooled)
             assert moved is not None
             return moved.values, target, frame
@@ -638,6 +724,14 @@ def inner_model(module: nn.Module) -> PACE:
         if isinstance(inner, PACE):
             return inner
     raise TypeError(f"expected a PACE model, got {type(module).__name__}")
+
+
+def long_waves(values: Tensor, dim: int, top: float) -> Tensor:
+    """A field whose waves of n periods in the box are smaller by ``1 / (1 + (n / top)^2)``."""
+    grid = tuple(values.shape[2:])
+    periods = wavenumbers(grid, device=values.device).square().sum(dim=0)
+    factor = (1 / (1 + periods / top**2)).to(values.dtype)
+    return from_spectrum(to_spectrum(values, dim) * factor, grid)
 
 
 BALANCED = ("equivariance", "anchor")  # the terms that know the frame alone
@@ -669,6 +763,18 @@ class Loss:
             squares = (prediction - target).square().flatten(1).sum(dim=1).mean()
             return squares, {"l2": squares}
         task = self.config.task
+        reference = self._reference(batch)
+        if top := self.config.loss.long_waves:
+            reference = target if reference is None else reference
+            prediction, target, reference = (
+                long_waves(part, task.dim, top) for part in (prediction, target, reference)
+            )
+        if self.config.loss.error == "root-mean-square":
+            each = relative_l2(
+                prediction, target, per_channel=task.per_channel, reference=reference
+            )
+            root = each.square().mean().sqrt()
+            return root, {"l2": root}
         return objective(
             task.group,
             task.output,
@@ -677,7 +783,7 @@ class Loss:
             None if self.config.frame is None else xi,
             batch.xi,
             self._weights(epoch),
-            self._reference(batch),
+            reference,
         )
 
     def ratios(self, parts: dict[str, Tensor], frame: nn.Module, epoch: int) -> dict[str, Tensor]:

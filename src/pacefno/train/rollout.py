@@ -42,8 +42,7 @@ class Forecast:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Errors against time, as plain data; means over the samples that are finite are not
-        taken: one lost sample makes a mean infinite."""
+        """Mean errors against time as plain data; one lost sample makes a mean infinite."""
         known = self.error.shape[1]
         return {
             "samples": len(self.prediction),

@@ -114,6 +114,20 @@ FIELD_ROWS: dict[str, Row] = {
         frame="analytic",
         trained_as="fno-symmetrised",
     ),
+    "fno-symmetrised-long": Row(
+        "FNO averaged over finite symmetries, three times the epochs",
+        operator="symmetrised",
+        positions=None,
+        epochs=3.0,
+    ),
+    "pace-symmetrised-long": Row(
+        "FNO averaged, three times the epochs, wrapped after training",
+        operator="symmetrised",
+        positions=None,
+        frame="analytic",
+        trained_as="fno-symmetrised-long",
+        epochs=3.0,
+    ),
     "pace-regression": Row(
         "PACE, shifts as plain numbers", frame="regression", moved=True, listed=False
     ),

@@ -28,6 +28,15 @@ def learning_rate(schedule: ScheduleSettings, step: int, steps_per_epoch: int) -
     return schedule.rate * 0.5 * (1 + math.cos(math.pi * share))
 
 
+def average_memory(schedule: ScheduleSettings, updates: int) -> float:
+    """The share of the averaged weights that stays in an update; ``updates`` were made before it.
+
+    An average of few updates remembers less than ``schedule.average`` says: it shall forget how the
+    weights began.
+    """
+    return min(schedule.average, (1 + updates) / (10 + updates))
+
+
 def grid_stride(schedule: ScheduleSettings, epoch: int) -> int:
     """The curriculum: every how many points of the ID grid this epoch trains on."""
     return schedule.coarse_stride if epoch < round(schedule.coarse * schedule.epochs) else 1

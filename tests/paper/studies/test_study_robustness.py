@@ -219,7 +219,7 @@ def test_forced_samples_are_a_kind_of_trouble_and_unknown_kinds_are_named(
     clean, forced = (cell["errors"] for cell in json.loads(outcome.path.read_text())["cells"])
     print(clean, forced)
     assert all(abs(a - b) > 1e-5 for a, b in zip(clean, forced, strict=True))
-    with pytest.raises(UsageError, match="unknown kind of trouble 'rain'"):
+    with pytest.raises(UsageError, match="unknown kind of disturbance 'rain'"):
         run(places, ["pace"], ["rain"])
 
 

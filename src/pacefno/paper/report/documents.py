@@ -2,7 +2,7 @@
 
 ``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark,
 ``table:ablation-burgers1d`` that of its ablation, ``table:summary`` one line per benchmark of
-pairs, ``table:symmetries`` what finite symmetries earn, ``table:paper-tables`` and its like the
+pairs, ``table:symmetries`` what finite symmetries gain, ``table:paper-tables`` and its like the
 claims of the paper with what is there of each, and ``table:paper-gallery`` the figures. Nothing
 else of a document is touched.
 """

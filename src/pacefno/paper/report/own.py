@@ -5,8 +5,6 @@ Every run is scored on the held-out samples of the task that it was trained on.
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any, final
 
 from pacefno.errors import UsageError
 from pacefno.files import write_text
+from pacefno.paper.report.page import Picture, fill_template
 from pacefno.paper.style import (
     Drawing,
     finish,
@@ -92,44 +91,14 @@ def write_own_report(
     """A page that works offline, with figures and the numbers as JSON beside it."""
     if not tasks:
         raise UsageError("report: no runs on data of your own were found")
-    parts = []
+    sections = []
     for task, scored in tasks:
         rows = [one.row for one in scored]
         write_text(output / f"{task.name}.json", json.dumps({"rows": rows}, indent=1) + "\n")
         drawing = draw_sweeps(task, scored)
-        png = base64.b64encode(save(drawing, output / "figures")).decode()
-        parts.append(_section(task, table(rows), drawing, png))
+        picture = Picture(drawing, save(drawing, output / "figures"))
+        sections.append((task, table(rows), picture))
         say(f"{output / 'figures' / drawing.name}.png written")
-    write_text(output / PAGE, _PAGE.format(body="\n".join(parts)))
+    page = fill_template("own.html", sections=sections, columns=COLUMNS)
+    write_text(output / PAGE, page)
     return output / PAGE
-
-
-def _section(task: Task, lines: Sequence[Sequence[str]], drawing: Drawing, png: str) -> str:
-    def cells(tag: str, words: Sequence[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words)
-
-    head = f"<tr>{cells('th', ['model', *COLUMNS.values()])}</tr>"
-    body = "".join(f"<tr>{cells('td', line)}</tr>" for line in lines)
-    fields = f"{task.input.text}; {task.group.name} group; box {list(task.input.lengths)}"
-    return (
-        f"<h2>{html.escape(task.name)}</h2><p>{html.escape(fields)}</p><table>{head}{body}</table>"
-        f'<figure><img alt="{html.escape(drawing.caption)}" src="data:image/png;base64,{png}">'
-        f"<figcaption>{html.escape(drawing.caption)}</figcaption></figure>"
-    )
-
-
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>pacefno: own data</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
-  color: #24292f }}
-table {{ border-collapse: collapse }} th, td {{ padding: .3em .7em; text-align: right;
-  border-bottom: 1px solid #d8dee4; font-variant-numeric: tabular-nums }}
-th:first-child, td:first-child {{ text-align: left }} img {{ max-width: 100% }}
-figure {{ margin: 1.5em 0 }} figcaption {{ color: #57606a }}
-</style><h1>Models on your own data</h1>
-<p>Relative errors on held-out samples: as they are, and moved by shifts and boosts. A model that
-follows its input has the same error in its own frame wherever the input is and however fast.</p>
-{body}
-</html>
-"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -12,7 +12,14 @@ from markupsafe import Markup, escape
 from pacefno.data.recipe import TrajectoryRecipe
 from pacefno.paper.report.collect import Table
 from pacefno.paper.report.settings import differences, grids, physics
-from pacefno.paper.report.tables import Cell, caption, cells_of, columns_of, split_power
+from pacefno.paper.report.tables import (
+    SUMMARY_ROWS,
+    Cell,
+    caption,
+    cells_of,
+    columns_of,
+    split_power,
+)
 from pacefno.paper.style import DPI, Drawing
 
 READABLE = 76  # pixels of the page for an inch of figure: narrower screens scroll instead
@@ -48,7 +55,7 @@ class Section(NamedTuple):
 
 
 def facts_of(table: Table) -> dict[str, str]:
-    """What a benchmark is, for somebody who reads its section alone."""
+    """What a benchmark is, for a reader of this section alone."""
     benchmark, recipe, task = table.benchmark, table.benchmark.recipe, table.benchmark.task
     names, (low, high) = task.group.coordinates, benchmark.ood
     inside = zip(names, task.train_range, strict=True)
@@ -71,34 +78,43 @@ def facts_of(table: Table) -> dict[str, str]:
 def headline_of(table: Table) -> list[str]:
     """A benchmark at a glance: what is measured, PACE's error, its rivals' and the paper's.
 
-    Rollouts are measured without the motion, which would flatter them.
+    In the words of the README's table. Rollouts, which that table does not have, are measured
+    without the motion, which would flatter them.
     """
     name, key = "error on moved inputs", "ood_error"
     if table.of_rollouts:
         name, key = "error (NMSE) of rollouts from moved inputs", "ood_nmse_canonical"
     rows, model = table.benchmark.rows, table.benchmark.default_row
     means = {e.model: found.mean_text for e in table.lines if (found := e.of(key))}
-    rivals = [f"{rows[m].title}: {means[m]}" for m in ("fno-aug", "fno") if m in means]
+
+    def called(row: str) -> str:
+        return rows[row].title if table.of_rollouts else SUMMARY_ROWS.get(row, rows[row].title)
+
+    rivals = [f"{called(m)}: {means[m]}" for m in ("fno-aug", "fno") if m in means]
     paper = table.benchmark.paper.get(model)
     if paper and not table.of_rollouts:
         rivals.append(f"the paper's: {paper[1]:.4f}")
-    return [means.get(model, "–"), f"{rows[model].title}: {name}", *rivals]
+    return [means.get(model, "–"), f"{called(model)}: {name}", *rivals]
 
 
 def render_page(sections: list[Section], overview: Picture | None) -> str:
     """The whole page; the same results give the same text."""
+    results = [result for section in sections for result in section.table.results]
+    versions = {f"{name} {v}" for r in results for name, v in r.get("versions", {}).items()}
+    meanings = {c.title: c.meaning for s in sections for c in columns_of(s.table) if c.meaning}
+    parts = {"overview": overview, "meanings": meanings, "versions": sorted(versions)}
+    return fill_template("template.html", sections=sections, **parts)
+
+
+def fill_template(name: str, **parts: Any) -> str:
+    """A template of this folder with its parts; text in them is escaped."""
     loader = PackageLoader("pacefno.paper.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {"cell": cell_markup, "code": code_markup}
     functions = (caption, cells_of, columns_of, differences, facts_of, headline_of)
     environment.globals |= {function.__name__: function for function in functions}
-    results = [result for section in sections for result in section.table.results]
-    versions = {f"{name} {v}" for r in results for name, v in r.get("versions", {}).items()}
-    meanings = {c.title: c.meaning for s in sections for c in columns_of(s.table) if c.meaning}
-    return environment.get_template("template.html").render(
-        sections=sections, overview=overview, meanings=meanings, versions=sorted(versions)
-    )
+    return environment.get_template(name).render(**parts)
 
 
 def cell_markup(cell: Cell) -> Markup:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
+from pacefno.data.samples import evenly
 from pacefno.errors import UsageError
 from pacefno.files import PathError
 from pacefno.paper.style import BLUE, DPI, GREY, INK, SIGNED, label, new_figure, tidy
@@ -28,22 +29,19 @@ FILM_DPI = 100
 FILMS = (".gif", ".mp4")
 
 
-def draw_rollout(
-    made: Forecast, task: Task, channel: str = "", sample: int = 0, title: str = ""
-) -> Figure:
-    """Truth, prediction and error of one channel at a few times, above the error of all samples.
+def draw_rollout(made: Forecast, task: Task, channel: str = "", title: str = "") -> Figure:
+    """Truth, prediction and error of the first sample at a few times, above the error of all.
 
     One-dimensional fields are shown over space and time; of three-dimensional ones the middle plane
     is.
     """
     number, name = _channel(task, channel)
-    seen = made.prediction[sample, :, number]
-    truth = made.truth[sample, :, number]
+    seen, truth = made.prediction[0, :, number], made.truth[0, :, number]
     rows = [("truth", truth), ("prediction", seen), ("error", seen[: len(truth)] - truth)]
     rows = [(what, values) for what, values in rows if len(values)]
     centre, reach = _range(torch.cat([truth.flatten(), seen.flatten()]))
     spread = _range((seen[: len(truth)] - truth).flatten())[1] if len(truth) else 1.0
-    numbers = _shown(len(truth) or len(seen), 1 if task.dim == 1 else COLUMNS)
+    numbers = evenly(len(truth) or len(seen), 1 if task.dim == 1 else COLUMNS).tolist()
     columns, curve = len(numbers), bool(len(truth))
     figure = new_figure(2.1 * max(columns, 3), 2.0 * len(rows) + (2.2 if curve else 0))
     shape = figure.add_gridspec(
@@ -87,11 +85,6 @@ def _channel(task: Task, name: str) -> tuple[int, str]:
     if name and name not in names:
         raise UsageError(f"--channel: there is no {name!r} among {', '.join(names)}")
     return (names.index(name), name) if name else (0, names[0])
-
-
-def _shown(count: int, most: int) -> list[int]:
-    """Numbers of snapshots, evenly spaced, the last included."""
-    return sorted({round(x) for x in np.linspace(0, count - 1, min(most, count)).tolist()})
 
 
 def _range(values: Tensor) -> tuple[float, float]:
@@ -145,16 +138,15 @@ def write_film(
     task: Task,
     path: Path,
     channel: str = "",
-    sample: int = 0,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Truth beside prediction, snapshot by snapshot, from the last one that was given."""
+    """Truth beside prediction of the first sample, from the last snapshot that was given."""
     check_film(path)
     number, name = _channel(task, channel)
-    first = made.start[sample, number][None]
-    films = [("prediction", torch.cat([first, made.prediction[sample, :, number]]))]
+    first = made.start[0, number][None]
+    films = [("prediction", torch.cat([first, made.prediction[0, :, number]]))]
     if made.truth.shape[1]:
-        films.insert(0, ("truth", torch.cat([first, made.truth[sample, :, number]])))
+        films.insert(0, ("truth", torch.cat([first, made.truth[0, :, number]])))
     middle, reach = _range(torch.cat([values.flatten() for _, values in films]))
     figure = new_figure(3.2 * len(films) + 0.5, 3.6 if task.dim > 1 else 2.8)
     FigureCanvasAgg(figure)

@@ -23,9 +23,14 @@ class Setting(NamedTuple):
 
 
 def differences(table: Table) -> list[Setting]:
-    """Every setting that is not the paper's; what the paper does not state is listed as such."""
+    """Every setting that is not the paper's; what the paper does not state is listed as such.
+
+    None for a benchmark that is not in the paper.
+    """
     benchmark, preset = table.benchmark, table.preset
-    found = []
+    found: list[Setting] = []
+    if not benchmark.paper:
+        return found
     if not table.of_rollouts:  # LPSDA states its own
         found.append(Setting("equation and horizon", "values not stated", physics(benchmark)))
     if preset in PRESETS and benchmark.paper_preset:

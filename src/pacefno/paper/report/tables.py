@@ -22,7 +22,7 @@ from pacefno.paper.studies.base import study_cells
 from pacefno.paper.style import Statistic
 from pacefno.registry import unknown
 
-SUMMARY_ROWS = {  # row of a benchmark -> what somebody calls it who has not met its name
+SUMMARY_ROWS = {  # row of a benchmark -> its title for readers who do not know our names
     "fno": "plain FNO",
     "fno-aug": "FNO trained on moved inputs",
     "fno-nogrid-centred": "FNO without positions, mean removed",
@@ -34,6 +34,7 @@ SUMMARY_ROWS = {  # row of a benchmark -> what somebody calls it who has not met
 SYMMETRY_ROWS = {
     "pace": "PACE around an FNO",
     "pace-symmetrised": "averaged over the symmetry",
+    "pace-symmetrised-long": "averaged, three times the epochs",
     "pace-gfno-short": "group FNO, half the epochs",
     "pace-gfno": "group FNO",
 }
@@ -145,11 +146,13 @@ MEANINGS = {
 
 
 def columns_of(table: Table) -> list[Column]:
-    """The columns of a table; one of errors or seconds that nobody measured is left out."""
+    """The columns of a table, without those that nothing was measured for."""
     columns = ROLLOUT_COLUMNS if table.of_rollouts else PAIR_COLUMNS
     known = {key for r in table.results for key, value in r.items() if value is not None}
-    measured = ("error", "seconds")
-    return [column for column in columns if column.kind not in measured or column.key in known]
+    if table.benchmark.paper:
+        known |= {column.key for column in columns if column.kind == "paper"}
+    always = ("name", "parameters", "seeds")
+    return [column for column in columns if column.kind in always or column.key in known]
 
 
 def cells_of(table: Table) -> list[list[Cell]]:
@@ -221,15 +224,16 @@ def markdown_table(table: Table) -> str:
     """The table, what it shows, and (for pairs) where settings differ from the paper's."""
     rows = [[_markdown_cell(cell) for cell in cells] for cells in cells_of(table)]
     text = f"{_aligned([c.title for c in columns_of(table)], rows)}\n\n{caption(table)}"
-    if table.of_rollouts:
-        return f"{text}\n"
     settings = "; ".join(f"{s.name}: {s.ours} (paper: {s.paper})" for s in differences(table))
+    if table.of_rollouts or not settings:
+        return f"{text}\n"
     return f"{text} Where settings differ from the paper: {settings}.\n"
 
 
 def markdown_summary(tables: Tables) -> str:
-    """The OOD error of the main rows on every benchmark of pairs, beside the paper's PACE."""
-    of_pairs = [table for table in tables.values() if not table.of_rollouts]
+    """The OOD error of the main rows on the paper's benchmarks of pairs, beside its PACE."""
+    papers = (table for table in tables.values() if table.benchmark.in_tables)
+    of_pairs = [table for table in papers if not table.of_rollouts]
     shown = [name for name in SUMMARY_ROWS if any(table.line(name) for table in of_pairs)]
     rows = []
     for table in of_pairs:
@@ -243,22 +247,41 @@ def markdown_summary(tables: Tables) -> str:
 
 
 def markdown_symmetries(tables: Tables) -> str:
-    """What a finite symmetry earns within PACE: ID errors, and what they are of PACE's without."""
-    rows = []
-    for table in (table for table in tables.values() if not table.of_rollouts):
-        cells = []
-        for name in SYMMETRY_ROWS:
-            line, plain = table.line(name), table.line("pace")
-            error = line.of("id_error") if line else None
-            base = plain.of("id_error") if plain else None
-            if line is None or error is None or base is None:
-                cells.append("–")
-                continue
-            seeds = len(set(line.seeds))
-            few = "" if seeds == len(table.seeds) else f", {seeds} seed{'s' * (seeds > 1)}"
-            cells.append(f"{error.mean:.4f} ({error.mean / base.mean:.2f}{few})")
-        rows.append([table.benchmark.title, *cells])
+    """What a finite symmetry gains within PACE, and what it costs: ID errors and times of training.
+
+    In brackets what the error is of PACE's without, and how many times as long the training takes.
+    """
+    of_pairs = [table for table in tables.values() if not table.of_rollouts]
+    rows = [
+        [table.benchmark.title, *(_symmetry_cell(table, name) for name in SYMMETRY_ROWS)]
+        for table in of_pairs
+        if any(table.line(name) for name in SYMMETRY_ROWS if name != "pace")
+    ]
     return _aligned(["problem", *SYMMETRY_ROWS.values()], rows) + "\n"
+
+
+def _symmetry_cell(table: Table, name: str) -> str:
+    line, plain = table.line(name), table.line("pace")
+    error = line.of("id_error") if line else None
+    base = plain.of("id_error") if plain else None
+    if line is None or plain is None or error is None or base is None:
+        return "–"
+    if line is plain:
+        return f"{error.mean:.4f}"
+    notes = [f"{error.mean / base.mean:.2f}"]
+    own, usual = _training_seconds(line), _training_seconds(plain)
+    if own and usual:
+        notes.append(f"{own / usual:.1f} × time")
+    if (seeds := len(set(line.seeds))) != len(table.seeds):
+        notes.append(f"{seeds} seed{'s' * (seeds > 1)}")
+    return f"{error.mean:.4f} ({', '.join(notes)})"
+
+
+def _training_seconds(line: Line) -> float | None:
+    """Of a training on a quiet machine, where that was measured."""
+    first = line.results[0]
+    seconds, epochs = first.get("epoch_seconds"), first.get("epochs")
+    return None if seconds is None or epochs is None else float(seconds * epochs)
 
 
 def markdown_claims(section: str, folders: Sequence[Path]) -> str:

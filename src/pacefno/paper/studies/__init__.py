@@ -50,7 +50,7 @@ OF_ROWS = ALWAYS | {"rows": ROWS, "seeds": MANY_SEEDS}
 
 STUDIES: dict[str, Study] = {
     "ablation": Study(
-        "What does each part of the method earn? Trains and scores a model without it.",
+        "What does each part of the method contribute? Trains and scores a model without it.",
         "burgers2d --preset quick --seeds 42",
         OF_ROWS | {"define": Option("Only say what the rows are.", False)},
     ),

@@ -1,4 +1,4 @@
-"""What each part of the method earns: one row per part left out, frame used, and loss term.
+"""What each part of the method contributes: a row per part left out, frame used, and loss term.
 
 The paper names the rows of its ablation and does not define them; here each is defined exactly. A
 row is a training (whose weights, with which loss) and a change at inference. Rows that only change

@@ -6,7 +6,6 @@ weights that it was measured with, and the measured values.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,16 +49,20 @@ from pacefno.train.loop import Callbacks, Progress, check_settings, is_finished,
 Cell: TypeAlias = Result
 Job: TypeAlias = tuple[Cell, Callable[[], Cell]]  # what identifies a cell, and its measurement
 Refiner: TypeAlias = GaussNewton | AdamRefiner
+Show: TypeAlias = Callable[[str, int, int, str], None]  # what is done, how much, of how much, note
 
 FOLDER = "studies"  # below a folder of results
 DIGITS = 7  # of a stored number: what float32 holds
-SECONDS_BETWEEN_LINES = 30.0  # of progress
 ERRORS = {  # titles of columns, with the entries of a cell that they show
     "OOD, canonical": "ood_error_canonical",
     "OOD": "ood_error",
     "ID": "id_error",
     "equivariance": "equivariance_error",
 }
+
+
+def hide(title: str, done: int, total: int, note: str) -> None:
+    """Show nothing of how much is done."""
 
 
 # --- cells ----------------------------------------------------------------------------------------
@@ -78,7 +81,7 @@ def read_cells(path: Path) -> list[Cell]:
     return ResultsFile(path, (), {}, "cells").read()
 
 
-def fill(file: ResultsFile, jobs: Iterable[Job], say: Say = lambda text: None) -> list[Cell]:
+def fill(file: ResultsFile, jobs: Iterable[Job], show: Show = hide) -> list[Cell]:
     """Measure what is missing, each cell stored before the next is begun; all cells.
 
     A cell is missing if it is not there, or was measured with other weights or settings.
@@ -89,12 +92,12 @@ def fill(file: ResultsFile, jobs: Iterable[Job], say: Say = lambda text: None) -
         found = known.get(file.key_of(identity), {})
         if found | rounded(identity) != found:
             missing.append((identity, measure))
-    began, tell = time.monotonic(), throttled(say)
-    for done, (identity, measure) in enumerate(missing, start=1):
+    for done, (identity, measure) in enumerate(missing):
+        show(file.path.stem, done, len(missing), "")
         cell = identity | measure()
         file.add([rounded(cell) if file.entry == "cells" else cell])  # rows of tables keep all
-        left = (time.monotonic() - began) / done * (len(missing) - done)
-        tell(f"{file.path.stem}: {done} of {len(missing)}, about {left:.0f} s left")
+    if missing:
+        show(file.path.stem, len(missing), len(missing), "")
     return file.read()
 
 
@@ -105,18 +108,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: rounded(inner) for name, inner in value.items()}
     return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def throttled(say: Say) -> Say:
-    """Says a line only if the one before is long enough ago."""
-    last = [time.monotonic()]
-
-    def pass_on(text: str) -> None:
-        if time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
-            last[0] = time.monotonic()
-            say(text)
-
-    return pass_on
 
 
 def grouped(cells: Iterable[Cell], *keys: str) -> dict[Any, list[Cell]]:
@@ -175,12 +166,16 @@ class Outcome(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Scope:
-    """The benchmark, the preset and the places of a study, and who is told of its progress."""
+    """The benchmark, the preset and the places of a study, and who is told of its progress.
+
+    ``say`` is given lines of text, ``show`` how much of some work is done.
+    """
 
     benchmark: Benchmark
     preset: str
     places: Places
     say: Say = lambda text: None
+    show: Show = hide
     data_seed: int = DATA_SEED
     _read: dict[tuple[Any, ...], Pairs] = field(default_factory=dict)
 
@@ -191,10 +186,9 @@ class Scope:
     @cached_property
     def dataset(self) -> PairDataset:
         """The dataset of the tables; made first where it is missing."""
-        tell = throttled(self.say)
 
         def on_progress(done: int, total: int) -> None:
-            tell(f"dataset: {done} of {total} samples")
+            self.show(f"data of {self.benchmark.name}", done, total, "")
 
         what = (self.benchmark, self.preset, self.places.data, self.data_seed)
         found = prepare_data(*what, on_progress)
@@ -220,8 +214,8 @@ class Scope:
         return study_file(folder, study, self.benchmark.name, *key, detail=detail)
 
     def measured(self, file: ResultsFile, jobs: Iterable[Job], **asked: Any) -> list[Cell]:
-        """The cells of this preset and of what was ``asked``, those that are missing measured."""
-        cells = fill(file, [(identity | asked, measure) for identity, measure in jobs], self.say)
+        """The cells of this preset with the entries ``asked``; missing ones are measured first."""
+        cells = fill(file, [(identity | asked, measure) for identity, measure in jobs], self.show)
         wanted = rounded({"preset": self.preset} | asked)
         return [cell for cell in cells if cell | wanted == cell]
 
@@ -264,11 +258,10 @@ class Scope:
         initial: PACE | None = None,
     ) -> None:
         """Train a run, go on with it, or leave it if it is finished with these settings."""
-        tell = throttled(self.say)
 
         def on_epoch(now: Progress) -> None:
             best = f"best validation error {now.best_error:.4f}"
-            tell(f"{run.name}: epoch {now.epoch} of {config.schedule.epochs}, {best}")
+            self.show(run.name, now.epoch, config.schedule.epochs, best)
 
         if not is_finished(run):
             callbacks = Callbacks(on_epoch=on_epoch, on_message=self.say)
@@ -303,7 +296,7 @@ class TrainedRow:
         return load_row(self.run, self.scope.benchmark, self.name)
 
 
-def run_study(name: str, places: Places, say: Say, **given: Any) -> Outcome:
+def run_study(name: str, places: Places, say: Say, show: Show = hide, **given: Any) -> Outcome:
     """Measure what a study has not measured yet; settings that are not given are the usual ones.
 
     A study is about a benchmark at a preset, or about one finished run of a benchmark.
@@ -313,7 +306,7 @@ def run_study(name: str, places: Places, say: Say, **given: Any) -> Outcome:
         scope = scope_of_run(settings["run"], places, say)
     else:
         scope = make_scope(settings.pop("benchmark"), settings.pop("preset"), places, say)
-    outcome: Outcome = study_module(name).run(scope, **settings)
+    outcome: Outcome = study_module(name).run(replace(scope, show=show), **settings)
     return outcome
 
 

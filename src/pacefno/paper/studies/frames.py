@@ -1,4 +1,4 @@
-"""How well frames are found over the whole group, and how often one lands in a wrong basin.
+"""How well frames are found over the whole group, and how often one is at a wrong minimum.
 
 Canonical test fields are moved by random elements: every shift, every angle, velocities up to 1,
 not only the shell of the OOD test set. Measured before and after refinement. Results are kept as

@@ -1,4 +1,4 @@
-"""What noise, missing points and a broken symmetry cost, and whether the frame's confidence knows.
+"""What noise, missing points and a broken symmetry cost, and whether confidences show it.
 
 noise: white, its root mean square relative to that of the field. missing: a share of the points at
 random, filled with the band-limited field that fits the rest best. forcing: the samples are solved
@@ -186,7 +186,7 @@ def solve_carefully(recipe: PairRecipe, initial: Tensor) -> tuple[Tensor, Tensor
 def run(
     scope: Scope, models: Sequence[str], seeds: Sequence[int], kinds: Sequence[str], samples: int
 ) -> Outcome:
-    """Errors of finished runs on ``samples`` OOD test samples against each kind of trouble."""
+    """Errors of finished runs on ``samples`` OOD test samples against each kind of disturbance."""
 
     @lru_cache(maxsize=1)  # all rows of a level in turn
     def corrupted(kind: str, level: float) -> Pairs:
@@ -194,7 +194,7 @@ def run(
 
     rows = scope.trained_rows(models or DEFAULT_MODELS, seeds, listed(FIELD_ROWS))
     jobs = []
-    for kind in choose(kinds, list(LEVELS), "kind of trouble"):
+    for kind in choose(kinds, list(LEVELS), "kind of disturbance"):
         for level in LEVELS[kind]:
             pairs, what = partial(corrupted, kind, level), {"kind": kind, "level": level}
             jobs += [(row.identity | what, partial(measure, row, pairs)) for row in rows]
@@ -276,7 +276,7 @@ def pooled_rank(cells: list[Cell]) -> str:
 
 
 def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
-    """One column per kind of trouble: error above, confidence below."""
+    """One column per kind of disturbance: error above, confidence below."""
     kinds = [kind for kind in AXIS_NAMES if any(cell["kind"] == kind for cell in cells)]
     models = list(dict.fromkeys(cell["model"] for cell in cells))
     shared: style.Look = {"sharex": "col", "sharey": "row", "height_ratios": (3, 2)}

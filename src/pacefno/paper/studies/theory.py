@@ -60,6 +60,7 @@ Operator = Callable[[Tensor], Tensor]
 
 ROUND_OFF = 1e-9  # of |u_c|, by which a bound may fail: float64 sums round at 1e-14
 SMALL_GRID = 5  # points per axis on which the norm of an action is computed
+DIRECTIONS = 8  # random ones, beside the steepest
 ZERO_ENERGY = 1e-8  # counts as zero: residuals of 1e-4 of a radian
 REFINERS: dict[str, tuple[Refiner, tuple[int, ...]]] = {  # and steps to look at
     "gauss-newton": (GaussNewton(), tuple(range(9))),
@@ -185,13 +186,13 @@ def norm(field: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def spectral_norm(operator: Operator, field: Tensor, iterations: int = 20, seed: int = 0) -> Tensor:
+def spectral_norm(operator: Operator, field: Tensor, iterations: int = 20) -> Tensor:
     """``|DG(a)|_2`` of each sample by power iteration on ``DG' DG``, ``(B,)``: from below.
 
     The largest answer to an infinitesimal change. It does not bound a neighbourhood: the operator
     may be steeper a little further on.
     """
-    direction = random_unit(field, seed)
+    direction = random_unit(field, seed=0)
     gain = torch.zeros(len(field), dtype=field.dtype)
     for _ in range(iterations):
         answer = torch.func.jvp(operator, (field,), (direction,))[1]  # DG(a) v, forward mode
@@ -203,9 +204,9 @@ def spectral_norm(operator: Operator, field: Tensor, iterations: int = 20, seed:
 
 
 @torch.no_grad()
-def random_gain(operator: Operator, field: Tensor, directions: int = 8, seed: int = 0) -> Tensor:
-    """The largest ``|DG(a) v|`` over random unit directions, ``(B,)``."""
-    units = [random_unit(field, seed + i) for i in range(directions)]
+def random_gain(operator: Operator, field: Tensor) -> Tensor:
+    """The largest ``|DG(a) v|`` over a few random unit directions, ``(B,)``."""
+    units = [random_unit(field, seed) for seed in range(DIRECTIONS)]
     gains = [norm(torch.func.jvp(operator, (field,), (v,))[1]) for v in units]
     return torch.stack(gains).amax(dim=0)
 
@@ -344,7 +345,7 @@ def project(
 def measure_projection(operate: Operator, scope: Scope, effort: Effort) -> Cell:
     """Theorem 3.2 on training and held-out samples as they are, on the training grid."""
     task, (_, high) = scope.task, scope.benchmark.ood
-    splits = [double(scope.pairs(s, effort.samples, "id")) for s in ("train", "test_id")]
+    splits = [scope.pairs(s, effort.samples, "id").to(torch.double) for s in ("train", "test_id")]
     unit = float(torch.cat([norm(pairs.target) for pairs in splits]).square().mean().sqrt())
     generator = torch.Generator().manual_seed(0)
     elements = task.group.sample([0.0] * task.group.size, high, effort.elements, generator)
@@ -414,7 +415,7 @@ def run(
 def measure(model: PACE, inference: Inference, scope: Scope, effort: Effort) -> Cell:
     """All terms of one model, computed in float64."""
     model, task = model.double(), scope.task
-    moved = double(scope.pairs("test_ood", effort.samples))
+    moved = scope.pairs("test_ood", effort.samples).to(torch.double)
     made = predict_batches(model, moved.input, inference, true=moved.elements)
     xi = made.frame.xi if model.group.size else task.group.identity(len(moved))
     parts = [decompose(model, task, moved.select(r), xi[r]) for r in batches(len(moved))]
@@ -452,7 +453,7 @@ def measure(model: PACE, inference: Inference, scope: Scope, effort: Effort) -> 
     # Gen_N = R - R_N: held-out less training error, both canonical and on the ID grid.
     risks = {}
     for name, split in (("train", "train"), ("test", "test_id")):
-        pairs = double(scope.pairs(split, effort.samples, "id"))
+        pairs = scope.pairs(split, effort.samples, "id").to(torch.double)
         values = predict_batches(model, pairs.input, inference).values
         error = relative_l2(values, pairs.target, per_channel=task.per_channel)
         risks[name] = float(error.mean())
@@ -469,12 +470,6 @@ def measure(model: PACE, inference: Inference, scope: Scope, effort: Effort) -> 
             for name, (refiner, steps) in REFINERS.items()
         }
     return cell
-
-
-def double(pairs: Pairs) -> Pairs:
-    """The samples in float64."""
-    resolved = None if pairs.resolved is None else pairs.resolved.double()
-    return Pairs(pairs.input.double(), pairs.target.double(), pairs.xi, resolved)
 
 
 def bounds_of(terms: Terms) -> Cell:
