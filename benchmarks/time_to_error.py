@@ -8,8 +8,9 @@ are judged by the relative L2 error on its validation samples, on the training g
 ``pacefno train --model fno`` does. The peer keeps its own Trainer, normalisers and AdamW with a
 cosine schedule, as in its scripts. Each side is tried with several lengths of training (a schedule
 that ends later starts slower), the peer with several learning rates and with its default network
-as well as the bare one. The time to an error is that of the best attempt of each side: the first
-validation at or below it, everything since the first step included. Run it on a quiet machine, or
+as well as the bare one, of which the better half goes on to each longer training. The time to an
+error is that of the best attempt of each side: the first validation at or below it, everything
+since the first step included. Run it on a quiet machine, or
 count processor seconds (``--clock cpu --threads 1``).
 """
 
@@ -157,18 +158,19 @@ def peer(
     rates: list[float],
     clock: Clock,
 ) -> dict[str, Curve]:
-    """An attempt for each length, learning rate and kind of network."""
+    """Attempts with each learning rate and kind of network; the better half is trained longer."""
     config = config_for(benchmark, "fno", preset, 42)
     attempts = {}
-    for share in lengths:
+    ways = [(rate, defaults) for rate in rates for defaults in (True, False)]
+    for share in sorted(lengths):
         epochs = max(2, round(share * config.schedule.epochs))
-        for rate in rates:
-            for defaults in (True, False):
-                name = (
-                    f"{epochs} epochs, rate {rate:g}, {'default' if defaults else 'bare'} network"
-                )
-                attempts[name] = peer_curve(config, source, epochs, rate, defaults, clock)
-                print(f"  {name}: {attempts[name][-1][1]:.4f}", flush=True)
+        reached = {}
+        for rate, defaults in ways:
+            name = f"{epochs} epochs, rate {rate:g}, {'default' if defaults else 'bare'} network"
+            attempts[name] = peer_curve(config, source, epochs, rate, defaults, clock)
+            reached[rate, defaults] = min(error for _, error in attempts[name])
+            print(f"  {name}: {reached[rate, defaults]:.4f}", flush=True)
+        ways = sorted(ways, key=lambda way: reached[way])[: -(-len(ways) // 2)]
     return attempts
 
 

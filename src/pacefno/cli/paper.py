@@ -263,10 +263,12 @@ def study_command(name: str, study: Study) -> Callable[..., None]:
         with plain_errors():
             folders = {key: given.pop(key, default) for key, (_, default) in FOLDERS.items()}
             for key, setting in study.settings.items():
-                if setting.default == SEEDS:
-                    given[key] = split_numbers(given[key], f"--{key}", int)
-                elif isinstance(setting.default, tuple):
-                    given[key] = split_names(given[key])
+                if isinstance(setting.default, tuple):
+                    numbers = bool(setting.default) and isinstance(setting.default[0], int)
+                    text = given[key]
+                    given[key] = (
+                        split_numbers(text, f"--{key}", int) if numbers else split_names(text)
+                    )
             run_and_tell(name, given, **folders)
 
     unused = {"figures"} if not study.figure else {"runs"} if "run" in study.settings else set()

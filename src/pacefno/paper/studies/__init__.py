@@ -102,6 +102,18 @@ STUDIES: dict[str, Study] = {
             "data_seed": Option("Seed of the dataset.", 42),
         },
     ),
+    "capacity": Study(
+        "How rich is a class of operators? Errors against width, covering numbers, the lemma on "
+        "generalisation.",
+        "burgers1d --preset quick",
+        ALWAYS
+        | {
+            "widths": Option("Widths of the FNOs, which are trained.", (4, 8, 16, 32, 64)),
+            "seeds": Option("Comma-separated seeds of their weights.", SEEDS),
+            "samples": Option("Samples of each split.", 200, least=2),
+            "elements": Option("Elements over which operators are averaged.", 16, least=1),
+        },
+    ),
     "lielac": Study(
         "Does a frame of least energy (LieLAC) do as well? Its rows join the benchmark's table.",
         "burgers1d --seeds 42",
