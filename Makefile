@@ -93,8 +93,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pacefno needs Python 3.11 or newer, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and the rest into $(VENV) (about two minutes)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt torch==2.13.0 -e '.[dev]'
+	@$(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib || true  # on all cores, which pip does not
 	@touch $@
 
 $(VENV)/.docs: $(STAMP)

@@ -320,7 +320,7 @@ class TurningFrame(Frame):
         """``1/4 sum_q Q^q N(Q^-q a)``: maps that turn with the field, ``(B, 3, n, n)``."""
         turned = [coarse, quarter_turn(coarse)]
         turned += [half_turn(part) for part in turned]  # by 0, 90, 180 and 270 degrees
-        zero, quarter, half, three = self.network(torch.cat(turned)).chunk(4)
+        zero, quarter, half, three = self.network(torch.cat(turned)).unflatten(0, (4, -1))
         back = quarter_turn(half_turn(quarter)) + half_turn(half) + quarter_turn(three)
         return (zero + back) / 4
 
