@@ -16,7 +16,7 @@ import pacefno
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_files_and_commands_of_the_page_work(tmp_path: Path) -> None:
     pytest.importorskip("xarray", reason="the page's file is written by xarray")
     pytest.importorskip("netCDF4", reason="the page's file is a NetCDF file")

@@ -92,7 +92,9 @@ def test_the_paper_preset_has_the_sizes_and_the_schedule_of_lpsda() -> None:
 
 
 @pytest.mark.slow
-def test_trainings_side_by_side_give_the_rows_of_trainings_in_turn(tmp_path: Path) -> None:
+def test_trainings_side_by_side_that_are_ended_go_on_and_give_the_rows_of_trainings_in_turn(
+    tmp_path: Path,
+) -> None:
     """To rounding: a process beside others has one thread."""
     jobs = plan([SMOOTH], "smoke", ["fno", "pace"], [42])
     prepare(benchmark_named(SMOOTH).recipe, "smoke", root=tmp_path / "datasets")
@@ -102,7 +104,11 @@ def test_trainings_side_by_side_give_the_rows_of_trainings_in_turn(tmp_path: Pat
     )
     assert epochs_done(jobs, side) == (0, 8)
     alone = {(row["model"], row["seed"]): row for job in jobs for row in run_job(job, turn, IDLE)}
+    running = run_side_by_side(jobs, side, 2)
+    first, _ = next(running)
+    running.close()  # as Ctrl-C does
     found = {job.trained: rows for job, rows in run_side_by_side(jobs, side, 2)}
+    assert found[first.trained] == [], "what is done is not done again"
     assert set(found) == {"fno", "pace"} and epochs_done(jobs, side) == (8, 8)
     stored = results_file(side.results, SMOOTH).read()
     assert {(row["model"], row["seed"]) for row in stored} == set(alone)
@@ -112,22 +118,6 @@ def test_trainings_side_by_side_give_the_rows_of_trainings_in_turn(tmp_path: Pat
         for entry in ("id_error", "ood_error", "ood_error_canonical"):
             assert row[entry] == pytest.approx(expected[entry], rel=1e-3)
     assert not any(missing_rows(job, side) for job in jobs)
-
-
-@pytest.mark.slow
-def test_processes_side_by_side_that_are_ended_leave_what_can_go_on(tmp_path: Path) -> None:
-    jobs = plan([SMOOTH], "smoke", ["fno", "fno-aug"], [42])
-    prepare(benchmark_named(SMOOTH).recipe, "smoke", root=tmp_path / "datasets")
-    places = Places(tmp_path / "datasets", tmp_path / "runs", tmp_path / "results")
-    running = run_side_by_side(jobs, places, 2)
-    first, _ = next(running)
-    running.close()  # as Ctrl-C does
-    for job, rows in run_side_by_side(jobs, places, 2):
-        assert job != first or rows == [], "what is done is not done again"
-    assert {row["model"] for row in results_file(places.results, SMOOTH).read()} == {
-        "fno",
-        "fno-aug",
-    }
 
 
 @pytest.mark.parametrize("name", [b for b in BENCHMARKS if BENCHMARKS[b].paper_preset])

@@ -495,7 +495,7 @@ finally:  # the peak of this program: what getrusage says includes the process t
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
-@pytest.mark.parametrize("rollout", [False, True])
+@pytest.mark.parametrize("rollout", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_a_file_larger_than_memory_is_trained_on(rollout: bool, tmp_path: Path) -> None:
     """4 GB of holes; the program itself and its batches need less than 1 GB."""
     shape = (256, 256, 2, 90, 90)
