@@ -5,13 +5,14 @@
 
 Both train an FNO of the same width, modes and layers on the training samples of a benchmark, and
 are judged by the relative L2 error on its validation samples, on the training grid. Ours runs as
-``pacefno train --model fno`` does. The peer keeps its own Trainer, normalisers and AdamW with a
-cosine schedule, as in its scripts. Each side is tried with several lengths of training (a schedule
-that ends later starts slower), the peer with several learning rates and with its default network
-as well as the bare one, of which the better half goes on to each longer training. The time to an
-error is that of the best attempt of each side: the first validation at or below it, everything
-since the first step included. Run it on a quiet machine, or
-count processor seconds (``--clock cpu --threads 1``).
+``pacefno train --model fno`` does, as it is and with batches of half the size and products of
+channels among its activations. The peer keeps its own Trainer, normalisers and AdamW with a cosine
+schedule, as in its scripts; it is tried with two learning rates, with its default network as well
+as the bare one, and with both sizes of batches. Each side is tried with several lengths of training
+(a schedule that ends later starts slower), and the better half of its ways goes on to the next
+length. The time to an error is that of the best attempt of each side: the first validation at or
+below it, everything since the first step included. Run it on a quiet machine, or count processor
+seconds (``--clock cpu --threads 1``).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,13 +33,44 @@ from _timing import CLOCKS, Clock, machine
 from documents import markdown
 from pacefno.data import prepare
 from pacefno.data.samples import Pairs, Source
-from pacefno.paper.benchmarks import Benchmark, benchmark_named
+from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.loop import Callbacks, train
 
 Curve = list[tuple[float, float]]  # seconds since the start, validation error
+Attempts = dict[str, Curve]
 LEVELS = (2.0, 1.5, 1.2, 1.0)  # times the best error that both reach
+SMALLER = "smaller batches, products"
+
+
+class Way(NamedTuple):
+    """How the peer is trained."""
+
+    rate: float
+    defaults: bool
+    batch: int
+
+    def __str__(self) -> str:
+        network = "default" if self.defaults else "bare"
+        return f"rate {self.rate:g}, {network} network, batches of {self.batch}"
+
+
+def halving(
+    ways: Sequence[Any], lengths: list[float], usual: int, attempt: Callable[[int, Any], Curve]
+) -> Attempts:
+    """An attempt with every way; the better half of the ways goes on to each longer training."""
+    attempts: Attempts = {}
+    for share in sorted(lengths):
+        epochs, reached = max(2, round(share * usual)), {}
+        for way in ways:
+            name = f"{epochs} epochs, {way}"
+            found = attempt(epochs, way)
+            attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
+            reached[way] = min(error for _, error in attempts[name])
+            print(f"  {name}: {reached[way]:.4f}", flush=True)
+        ways = sorted(ways, key=lambda way: reached[way])[: -(-len(ways) // 2)]
+    return attempts
 
 
 # --- ours -----------------------------------------------------------------------------------------
@@ -57,17 +90,16 @@ def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
     return curve
 
 
-def ours(
-    benchmark: Benchmark, preset: str, source: Source, lengths: list[float], clock: Clock
-) -> dict[str, Curve]:
-    """An attempt for each length of training, as a share of the preset's epochs."""
-    config = config_for(benchmark, "fno", preset, 42)
-    attempts = {}
-    for share in lengths:
-        epochs = max(2, round(share * config.schedule.epochs))
+def ours(config: RunConfig, source: Source, lengths: list[float], clock: Clock) -> Attempts:
+    """The preset as it is, and with smaller batches and products of channels."""
+    small = [f"schedule.batch={config.schedule.batch // 2}", "operator.activation=products"]
+
+    def attempt(epochs: int, way: str) -> Curve:
         changes = [f"schedule.epochs={epochs}", "schedule.validate_every=1"]
-        attempts[f"{epochs} epochs"] = our_curve(with_overrides(config, changes), source, clock)
-    return attempts
+        changes += small if way == SMALLER else []
+        return our_curve(with_overrides(config, changes), source, clock)
+
+    return halving(["preset", SMALLER], lengths, config.schedule.epochs, attempt)
 
 
 # --- the peer -------------------------------------------------------------------------------------
@@ -105,9 +137,7 @@ def peer_network(config: RunConfig, *, defaults: bool) -> torch.nn.Module:
     return found
 
 
-def peer_curve(
-    config: RunConfig, source: Source, epochs: int, rate: float, defaults: bool, clock: Clock
-) -> Curve:
+def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: Clock) -> Curve:
     """Validation errors of one training in its Trainer."""
     from neuralop import LpLoss, Trainer
     from neuralop.data.transforms.data_processors import DefaultDataProcessor
@@ -130,8 +160,8 @@ def peer_curve(
     scalers = [UnitGaussianNormalizer(dim=axes) for _ in range(2)]
     for scaler, values in zip(scalers, (few.input, few.target), strict=True):
         scaler.fit(values.float())
-    model = peer_network(config, defaults=defaults)
-    optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+    model = peer_network(config, defaults=way.defaults)
+    optimizer = AdamW(model.parameters(), lr=way.rate, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
     processor = DefaultDataProcessor(in_normalizer=scalers[0], out_normalizer=scalers[1])
     trainer = Recording(
@@ -140,7 +170,7 @@ def peer_curve(
     # Its d counts the axes that a norm runs over: channels too, as in our error.
     error = LpLoss(d=config.task.dim + 1, p=2)
     trainer.train(
-        DataLoader(Samples(few), batch_size=config.schedule.batch, shuffle=True),
+        DataLoader(Samples(few), batch_size=way.batch, shuffle=True),
         {"validation": DataLoader(Samples(judged), batch_size=50)},
         optimizer,
         scheduler,
@@ -151,33 +181,23 @@ def peer_curve(
 
 
 def peer(
-    benchmark: Benchmark,
-    preset: str,
-    source: Source,
-    lengths: list[float],
-    rates: list[float],
-    clock: Clock,
-) -> dict[str, Curve]:
-    """Attempts with each learning rate and kind of network; the better half is trained longer."""
-    config = config_for(benchmark, "fno", preset, 42)
-    attempts = {}
-    ways = [(rate, defaults) for rate in rates for defaults in (True, False)]
-    for share in sorted(lengths):
-        epochs = max(2, round(share * config.schedule.epochs))
-        reached = {}
-        for rate, defaults in ways:
-            name = f"{epochs} epochs, rate {rate:g}, {'default' if defaults else 'bare'} network"
-            attempts[name] = peer_curve(config, source, epochs, rate, defaults, clock)
-            reached[rate, defaults] = min(error for _, error in attempts[name])
-            print(f"  {name}: {reached[rate, defaults]:.4f}", flush=True)
-        ways = sorted(ways, key=lambda way: reached[way])[: -(-len(ways) // 2)]
-    return attempts
+    config: RunConfig, source: Source, lengths: list[float], rates: list[float], clock: Clock
+) -> Attempts:
+    """Attempts with each learning rate, kind of network and size of batches."""
+    batches = config.schedule.batch, config.schedule.batch // 2
+    ways = [Way(*one) for one in product(rates, (True, False), batches)]
+    return halving(
+        ways,
+        lengths,
+        config.schedule.epochs,
+        lambda epochs, way: peer_curve(config, source, epochs, way, clock),
+    )
 
 
 # --- the comparison -------------------------------------------------------------------------------
 
 
-def time_to(attempts: dict[str, Curve], error: float) -> tuple[float, str] | None:
+def time_to(attempts: Attempts, error: float) -> tuple[float, str] | None:
     """The fewest seconds in which an attempt came to this error, and which it was."""
     found = [
         (seconds, name)
@@ -188,10 +208,10 @@ def time_to(attempts: dict[str, Curve], error: float) -> tuple[float, str] | Non
     return min(found) if found else None
 
 
-def compare(mine: dict[str, Curve], theirs: dict[str, Curve]) -> list[dict[str, Any]]:
+def compare(mine: Attempts, theirs: Attempts) -> list[dict[str, Any]]:
     """Seconds of both at some errors that both reach, from large to small."""
 
-    def best(attempts: dict[str, Curve]) -> float:
+    def best(attempts: Attempts) -> float:
         return min(value for curve in attempts.values() for _, value in curve)
 
     hardest = max(best(mine), best(theirs))
@@ -205,7 +225,7 @@ def compare(mine: dict[str, Curve], theirs: dict[str, Curve]) -> list[dict[str, 
     return rows
 
 
-def sketch(name: str, attempts: dict[str, Curve]) -> str:
+def sketch(name: str, attempts: Attempts) -> str:
     """The lowest error of all attempts against seconds, as a line of pairs."""
     points = sorted(point for curve in attempts.values() for point in curve)
     best, shown = float("inf"), []
@@ -257,8 +277,7 @@ def main() -> None:
     parser.add_argument("--problems", default="burgers1d,burgers2d,navier_stokes")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--data", type=Path, default=Path("datasets"))
-    parser.add_argument("--lengths", default="0.25,0.5,1", help="of ours, shares of the preset")
-    parser.add_argument("--peer-lengths", default="0.5,1,2", help="of the peer's, the same unit")
+    parser.add_argument("--lengths", default="0.25,0.5,1,2", help="shares of the preset's epochs")
     parser.add_argument("--rates", default="1e-3,4e-3", help="learning rates of the peer")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
@@ -266,15 +285,21 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="draw the curves here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    clock, problems = CLOCKS[options.clock], {}
+    clock, problems = CLOCKS[options.clock], dict[str, Any]()
+    settings = {"preset": options.preset, "clock": options.clock, "threads": options.threads}
+    document = {"study": "time_to_error", "machine": machine(), **settings}
+    if options.output.exists():  # problems that were measured before, in the same way, are kept
+        before = json.loads(options.output.read_text())
+        problems |= before["problems"] if document.items() <= before.items() else {}
+    document["problems"] = problems
     for name in options.problems.split(","):
         benchmark = benchmark_named(name)
         source = prepare(benchmark.recipe, options.preset, root=options.data)
         print(f"{benchmark.title}, preset {options.preset}", flush=True)
-        lengths = numbers(float, options.lengths)
-        mine = ours(benchmark, options.preset, source, lengths, clock)
-        lengths, rates = numbers(float, options.peer_lengths), numbers(float, options.rates)
-        theirs = peer(benchmark, options.preset, source, lengths, rates, clock)
+        config = config_for(benchmark, "fno", options.preset, 42)
+        lengths, rates = numbers(float, options.lengths), numbers(float, options.rates)
+        mine = ours(config, source, lengths, clock)
+        theirs = peer(config, source, lengths, rates, clock)
         rows = compare(mine, theirs)
         print(sketch("pacefno", mine))
         print(sketch("neuraloperator", theirs))
@@ -285,9 +310,6 @@ def main() -> None:
                 flush=True,
             )
         problems[name] = {"pacefno": mine, "neuraloperator": theirs, "compared": rows}
-        settings = {"preset": options.preset, "clock": options.clock, "threads": options.threads}
-        document = {"study": "time_to_error", "machine": machine(), **settings}
-        document["problems"] = problems
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     if options.figure:

@@ -12,16 +12,19 @@ from report_examples import RESULTS, result, table_of, write_results
 from rich.console import Console
 
 from pacefno.errors import UsageError
-from pacefno.paper.bench import ResultsError, merge_results
+from pacefno.paper.bench import ResultsError, merge_results, runtime_file
+from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.report.collect import Tables, collect
 from pacefno.paper.report.settings import differences
 from pacefno.paper.report.tables import (
+    ablation_table,
     columns_of,
     latex_table,
     markdown_summary,
     markdown_table,
     terminal_table,
 )
+from pacefno.paper.studies.base import FOLDER, study_file
 from pacefno.paper.style import statistic
 
 
@@ -185,3 +188,27 @@ def test_settings_that_differ_are_found_and_equal_ones_are_not(tmp_path: Path) -
 def test_a_preset_or_row_of_another_version_still_has_its_table(tmp_path: Path) -> None:
     table = table_of(tmp_path, result("new-row", 1, 0.5, preset="huge", title="A new method"))
     assert "| A new method | 0.5000" in re.sub(r"[ *]+", " ", markdown_table(table))
+
+
+def test_an_ablation_shows_seconds_of_a_quiet_machine_or_none(tmp_path: Path) -> None:
+    busy = {"preset": "standard", "seed": 42, "epoch_seconds": 77.0, "ood_seconds": 88.0}
+    errors = {"id_error": 0.1, "ood_error": 0.2, "ood_error_canonical": 0.1}
+    models = {
+        "paper-full": "pace-cnn", "paper-no-structure": "pace-regression",
+        "paper-no-canonicalisation": "pace-cnn", "loss-l2": "pace-cnn",
+    }  # fmt: skip
+    file = study_file(tmp_path / FOLDER, "ablation", "burgers2d", "preset", "row", "seed")
+    file.add([busy | errors | {"row": row, "model": model} for row, model in models.items()])
+    quiet = {"problem": "burgers2d", "preset": "standard"}
+    runtime_file(tmp_path).add(
+        [
+            quiet | {"model": "pace-cnn", "epoch_seconds": 1.5, "pass_seconds": 2.5},
+            quiet | {"model": "pace-cnn-tta", "epoch_seconds": 1.5, "pass_seconds": 20.5},
+        ]
+    )
+    table = ablation_table([tmp_path], benchmark_named("burgers2d"))
+    assert table is not None and "quiet machine" in table.title
+    places = [table.columns.index(name) for name in ("s/epoch", "OOD pass, s")]
+    shown = [tuple(row[place] for place in places) for row in table.rows]
+    # The whole method, an encoder that was not timed, another way to predict, another loss.
+    assert shown == [("1.5", "20.5"), ("", ""), ("1.5", ""), ("", "")]
