@@ -259,8 +259,8 @@ def content(document: dict[str, Any]) -> str:
     for name, found in document["problems"].items():
         title = benchmark_named(name).title
         for row in found["compared"]:
-            seconds = f"{row['pacefno_seconds']:.0f}", f"{row['peer_seconds']:.0f}"
-            rows.append([title, f"{row['error']:.4f}", *seconds, f"{row['ratio']:.1f}"])
+            sides = (f"{row[f'{side}_seconds']:.0f} ({row[side]})" for side in ("pacefno", "peer"))
+            rows.append([title, f"{row['error']:.4f}", *sides, f"{row['ratio']:.1f}"])
     clock = "processor seconds" if document["clock"] == "cpu" else "seconds"
     head = ["problem", "validation error", f"pacefno, {clock}", f"neuraloperator, {clock}", "ratio"]
     threads = f"{document['threads']} thread{'s' * (document['threads'] > 1)}"
