@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Tests whose numbers come from the processor's instructions: they run a second time with the plainest ones.
+# Tests whose numbers come from the processor's instructions: `make plain` runs them with the plainest ones.
 NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
 
-.PHONY: help demo test exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
+.PHONY: help demo test plain exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,8 +16,10 @@ demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them 
 	$(BIN)/pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42 --jobs 3
 	$(BIN)/pacefno report runs/results --runs runs --data datasets --output report
 
-test: $(STAMP) lint types  ## everything that CI runs
+test: $(STAMP) lint types  ## style, types and all tests (8 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+plain: $(STAMP)  ## the numerical tests again with the plainest instructions and one thread, as CI does after `make test`
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(NUMERICAL)
 
 wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and use it there
@@ -34,7 +36,7 @@ wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and 
 exhaustive: $(STAMP)  ## every combination of parts exported, the explorer in Chromium (half an hour, beyond `make test`)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive
 
-check: $(STAMP) lint types  ## the same without the slow tests
+check: $(STAMP) lint types  ## `make test` without the slow tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 lint: $(STAMP)  ## style
@@ -60,7 +62,7 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five formats, made by another solver (15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
 
-models: $(STAMP)  ## train the small models of the explorer and the gallery (about 10 minutes)
+models: $(STAMP)  ## train the small models of the explorer and the gallery (about 5 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/models/train.py
 
 explorer: build/explorer.html  ## the page in which you drag fields and watch models: build/explorer.html (a few minutes; needs npm once)

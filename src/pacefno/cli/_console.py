@@ -119,7 +119,8 @@ class Display:
     """The one progress display: a bar with the time left on a terminal, lines in a log file.
 
     ``with Display("title") as display: display(done, total, "note")``. A bar belongs to a title;
-    another title begins another bar.
+    another title begins another bar. A log has a line when a title begins, at its end, and every
+    half a minute between.
     """
 
     def __init__(self, title: str) -> None:
@@ -160,14 +161,14 @@ class Display:
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """So much of the work under the current title is done."""
-        now = time.monotonic()
+        now, begins = time.monotonic(), self.title not in self._began
         began, before = self._began.setdefault(self.title, (now, done))
         if self._live:
             if self.title not in self._tasks:
                 task = self._bars.add_task(self.title, total=total - before, note=note)
                 self._tasks[self.title] = task
             self._bars.update(self._tasks[self.title], completed=done - before, note=note)
-        elif done >= total or now - self._last_line > SECONDS_BETWEEN_LINES:
+        elif begins or done >= total or now - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = now
             left = (now - began) / max(1, done - before) * (total - done)
             rest = f", about {left:.0f} s left" if before < done < total else ""

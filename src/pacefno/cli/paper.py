@@ -134,8 +134,7 @@ def train_side_by_side(
         display.title = f"data of {name}"
         prepare_data(benchmark_named(name), todo[0].preset, places.data, on_progress=display)
     display.title = f"{len(todo)} trainings, {min(processes, len(todo))} at a time"
-    if not display.console.is_terminal:  # a log says so at once, however lately it said something
-        display.message(display.title)
+    display(*epochs_done(todo, places))
     ended = threading.Event()
 
     def watch() -> None:

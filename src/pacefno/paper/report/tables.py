@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
@@ -313,8 +313,15 @@ def ablation_table(folders: Sequence[Path], benchmark: Benchmark) -> StudyTable 
     """The table of an ablation at the largest preset that has one."""
     for preset in ("paper", "long", "standard", "quick"):
         if cells := study_cells("ablation", folders, benchmark, preset):
-            quiet = [_quiet_seconds(folders, benchmark, preset, cell) for cell in cells]
-            table = ablation.errors_table(benchmark, quiet)
+            timed = {
+                row["model"]: row
+                for folder in folders
+                for row in runtime_file(folder).read()
+                if (row["problem"], row["preset"]) == (benchmark.name, preset)
+            }
+            table = ablation.errors_table(
+                benchmark, [_quiet_seconds(cell, timed) for cell in cells]
+            )
             seconds = "Seconds where `benchmarks/runtime.py` measured them on a quiet machine"
             return table._replace(title=f"{table.title}, preset {preset}. {seconds}")
     return None
@@ -327,19 +334,14 @@ PREDICTS_AS = {
 }  # fmt: skip
 
 
-def _quiet_seconds(
-    folders: Sequence[Path], benchmark: Benchmark, preset: str, cell: Result
-) -> Result:
-    """A cell with seconds of a quiet machine, or none: its own training ran beside other work."""
-    known = {
-        row["model"]: row
-        for folder in folders
-        for row in runtime_file(folder).read()
-        if (row["problem"], row["preset"]) == (benchmark.name, preset)
-    }
+def _quiet_seconds(cell: Result, timed: Mapping[str, Result]) -> Result:
+    """A cell with seconds of a quiet machine, or none: its own training ran beside other work.
+
+    ``timed`` has what was measured there of each row of the tables.
+    """
     trained, predicts = (
-        known.get(cell["model"], {}),
-        known.get(PREDICTS_AS.get(cell["row"], ""), {}),
+        timed.get(cell["model"], {}),
+        timed.get(PREDICTS_AS.get(cell["row"], ""), {}),
     )
     plain_loss = "loss" not in cell["row"]  # a training with other loss terms takes another time
     return cell | {

@@ -40,7 +40,7 @@ from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for
 from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, batches, grouped
-from pacefno.paper.studies.theory import Operator, action_norm, norm
+from pacefno.paper.studies.theory import Operator, action_norm, moved_answers, norm
 from pacefno.task import Task
 from pacefno.train.config import with_overrides
 from pacefno.train.evaluate import load_run
@@ -157,15 +157,13 @@ def measure_family(scope: Scope, folders: Sequence[Path], samples: int, elements
 
 def average(operate: Operator, task: Task, elements: Tensor) -> Operator:
     """``Pi F``: the mean of ``C_g^-1 F C_g`` over elements ``(K, size)``."""
-    group = task.group
 
     def averaged(field: Tensor) -> Tensor:
-        total = torch.zeros((), dtype=field.dtype)
-        for element in elements:
-            xi = element.expand(len(field), -1)
-            answer = operate(group.act(Field(field, task.input), xi).values)
-            total = total + group.inverse(Field(answer, task.output), xi).values
-        return total / len(elements)
+        back = [
+            task.group.inverse(Field(there, task.output), xi).values
+            for xi, there in moved_answers(operate, task, field, elements)
+        ]
+        return torch.stack(back).mean(dim=0)
 
     return averaged
 
@@ -218,12 +216,12 @@ def notes(cells: Sequence[Cell]) -> list[str]:
         plain, averaged = cell["plain"], cell["averaged"]
         middle = len(cell["radii"]) // 4
         lines.append(
-            f"{cell['members']} members: averaging over {cell['elements']} elements took "
-            f"{cell['expanded']} pairs of them further apart; within "
-            f"{cell['radii'][middle]:.3g} of each other they need {plain['numbers'][middle]} "
-            f"members as they are and {averaged['numbers'][middle]} averaged. Largest "
-            f"generalisation gap {plain['gap']:.3g}, averaged {averaged['gap']:.3g}; the lemma "
-            f"allows {plain['bound']:.3g} and {averaged['bound']:.3g}."
+            f"{cell['members']} FNOs: averaging over {cell['elements']} elements took "
+            f"{cell['expanded']} pairs of them further apart. Their covering number at a radius of "
+            f"{cell['radii'][middle]:.3g} is {plain['numbers'][middle]}, that of the averages "
+            f"{averaged['numbers'][middle]}. The largest generalisation gap is {plain['gap']:.3g}, "
+            f"of the averages {averaged['gap']:.3g}; the lemma allows {plain['bound']:.3g} and "
+            f"{averaged['bound']:.3g}."
         )
     return lines
 

@@ -23,7 +23,7 @@ drawn from the whole group, and the loss ``|F(a) - u| / U`` with one scale U, fo
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -321,6 +321,15 @@ class Projected(NamedTuple):
     eta: Tensor  # the largest |F(C_g a) - C_g F(a)| over the elements
 
 
+def moved_answers(
+    operate: Operator, task: Task, field: Tensor, elements: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """``F(C_g a)`` for each element of ``(K, size)``, with the element once for every sample."""
+    for element in elements:
+        xi = element.expand(len(field), -1)
+        yield xi, operate(task.group.act(Field(field, task.input), xi).values)
+
+
 @torch.no_grad()
 def project(
     operate: Operator, task: Task, pairs: Pairs, elements: Tensor, unit: float
@@ -330,9 +339,7 @@ def project(
     for rows in batches(len(pairs)):
         a, u = pairs.input[rows], pairs.target[rows]
         plain, total, residuals = operate(a), torch.zeros_like(u), []
-        for element in elements:
-            xi = element.expand(len(a), -1)
-            there = operate(group.act(Field(a, task.input), xi).values)
+        for xi, there in moved_answers(operate, task, a, elements):
             wanted = group.act(Field(plain, task.output), xi).values
             residuals.append(norm(there - wanted))
             total += group.inverse(Field(there, task.output), xi).values
