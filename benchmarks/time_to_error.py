@@ -5,20 +5,22 @@
 
 Both train an FNO of the same width, modes and layers on the training samples of a benchmark, and
 are judged by the relative L2 error on its validation samples, on the training grid. Ours runs as
-``pacefno train --model fno`` does, as it is and with batches of half the size and products of
-channels among its activations. The peer keeps its own Trainer, normalisers and AdamW with a cosine
-schedule, as in its scripts; it is tried with two learning rates, with its default network as well
-as the bare one, and with both sizes of batches. Each side is tried with several lengths of training
-(a schedule that ends later starts slower), and the better half of its ways goes on to the next
-length. The time to an error is that of the best attempt of each side: the first validation at or
-below it, everything since the first step included. Run it on a quiet machine, or count processor
-seconds (``--clock cpu --threads 1``).
+``pacefno train --model fno`` does, also with products of channels among its activations. The peer
+keeps its own Trainer, normalisers and AdamW with a cosine schedule, as in its scripts, and the
+defaults of its network, which then has a few more weights. For both, batches may have the preset's
+size, half or a quarter of it, the learning rate is the preset's or twice that, and coordinates are
+among the inputs or not. Each side has as many tries (all of the peer's ways, ours by chance), with
+a short training (a schedule that ends later starts slower); the better third, and at least two, go
+on to the next length. The time to an error is that of the best attempt of each side:
+the first validation at or below it, everything since the first step included. Run it on a quiet
+machine, or count processor seconds (``--clock cpu --threads 1``).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import tempfile
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -41,36 +43,51 @@ from pacefno.train.loop import Callbacks, train
 Curve = list[tuple[float, float]]  # seconds since the start, validation error
 Attempts = dict[str, Curve]
 LEVELS = (2.0, 1.5, 1.2, 1.0)  # times the best error that both reach
-SMALLER = "smaller batches, products"
 
 
 class Way(NamedTuple):
-    """How the peer is trained."""
+    """How a side is trained."""
 
-    rate: float
-    defaults: bool
+    network: str
+    coordinates: bool
     batch: int
+    rate: float
 
     def __str__(self) -> str:
-        network = "default" if self.defaults else "bare"
-        return f"rate {self.rate:g}, {network} network, batches of {self.batch}"
+        without = "" if self.coordinates else " without coordinates"
+        return f"{self.network}{without}, batches of {self.batch}, rate {self.rate:g}"
 
 
-def halving(
-    ways: Sequence[Any], lengths: list[float], usual: int, attempt: Callable[[int, Any], Curve]
-) -> Attempts:
-    """An attempt with every way; the better half of the ways goes on to each longer training."""
-    attempts: Attempts = {}
-    for share in sorted(lengths):
-        epochs, reached = max(2, round(share * usual)), {}
-        for way in ways:
-            name = f"{epochs} epochs, {way}"
-            found = attempt(epochs, way)
-            attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
-            reached[way] = min(error for _, error in attempts[name])
-            print(f"  {name}: {reached[way]:.4f}", flush=True)
-        ways = sorted(ways, key=lambda way: reached[way])[: -(-len(ways) // 2)]
-    return attempts
+def some_ways(networks: Sequence[str], config: RunConfig, tries: int) -> list[Way]:
+    """Of all networks, batches and rates, with and without coordinates, so many by chance."""
+    batches = [config.schedule.batch // share for share in (1, 2, 4)]
+    rates = [config.schedule.rate * times for times in (1, 2)]
+    ways = [Way(*one) for one in product(networks, (True, False), batches, rates)]
+    return random.Random(0).sample(ways, min(tries, len(ways)))
+
+
+class Search(NamedTuple):
+    """How a side looks for its best way: the same for both."""
+
+    lengths: list[float]  # of trainings, as shares of the preset's epochs
+    tries: int  # ways that begin
+
+    def __call__(
+        self, networks: Sequence[str], config: RunConfig, attempt: Callable[[int, Way], Curve]
+    ) -> Attempts:
+        """Attempts with all ways; the better third, at least two, goes on to the next length."""
+        ways, usual = some_ways(networks, config, self.tries), config.schedule.epochs
+        attempts: Attempts = {}
+        for share in sorted(self.lengths):
+            epochs, reached = max(2, round(share * usual)), {}
+            for way in ways:
+                name = f"{epochs} epochs, {way}"
+                found = attempt(epochs, way)
+                attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
+                reached[way] = min(error for _, error in attempts[name])
+                print(f"  {name}: {reached[way]:.4f}", flush=True)
+            ways = sorted(ways, key=lambda way: reached[way])[: max(2, len(ways) // 3)]
+        return attempts
 
 
 # --- ours -----------------------------------------------------------------------------------------
@@ -90,16 +107,22 @@ def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
     return curve
 
 
-def ours(config: RunConfig, source: Source, lengths: list[float], clock: Clock) -> Attempts:
-    """The preset as it is, and with smaller batches and products of channels."""
-    small = [f"schedule.batch={config.schedule.batch // 2}", "operator.activation=products"]
+def ours(source: Source, config: RunConfig, search: Search, clock: Clock) -> Attempts:
+    """The preset's network, and the same with products of channels."""
 
-    def attempt(epochs: int, way: str) -> Curve:
-        changes = [f"schedule.epochs={epochs}", "schedule.validate_every=1"]
-        changes += small if way == SMALLER else []
-        return our_curve(with_overrides(config, changes), source, clock)
+    def attempt(epochs: int, way: Way) -> Curve:
+        changes = {
+            "schedule.epochs": epochs,
+            "schedule.validate_every": 1,
+            "schedule.batch": way.batch,
+            "schedule.rate": way.rate,
+            "operator.activation": way.network,
+            "operator.positions": '"grid"' if way.coordinates else "null",
+        }
+        made = with_overrides(config, [f"{key}={value}" for key, value in changes.items()])
+        return our_curve(made, source, clock)
 
-    return halving(["preset", SMALLER], lengths, config.schedule.epochs, attempt)
+    return search(("gelu", "products"), config, attempt)
 
 
 # --- the peer -------------------------------------------------------------------------------------
@@ -118,22 +141,20 @@ class Samples(Dataset[dict[str, Tensor]]):
         return {"x": self.pairs.input[row].float(), "y": self.pairs.target[row].float()}
 
 
-def peer_network(config: RunConfig, *, defaults: bool) -> torch.nn.Module:
-    """Its FNO of the same width, modes and layers; with its defaults it has more parameters."""
+def peer_network(config: RunConfig, *, coordinates: bool) -> torch.nn.Module:
+    """Its FNO of the same width, modes and layers, and its defaults for the rest."""
     from neuralop.models import FNO
 
     sizes, task = config.operator, config.task
     modes, width = sizes["modes"], sizes["width"]
-    given = {
-        "n_modes": (2 * modes,) * task.dim,
-        "in_channels": task.input.size,
-        "out_channels": task.output.size,
-        "hidden_channels": width,
-        "n_layers": sizes["layers"],
-    }
-    if not defaults:
-        given |= {"use_channel_mlp": False, "projection_channel_ratio": sizes["head"] / width}
-    found: torch.nn.Module = FNO(**given)
+    found: torch.nn.Module = FNO(
+        n_modes=(2 * modes,) * task.dim,
+        in_channels=task.input.size,
+        out_channels=task.output.size,
+        hidden_channels=width,
+        n_layers=sizes["layers"],
+        positional_embedding="grid" if coordinates else None,
+    )
     return found
 
 
@@ -160,7 +181,7 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
     scalers = [UnitGaussianNormalizer(dim=axes) for _ in range(2)]
     for scaler, values in zip(scalers, (few.input, few.target), strict=True):
         scaler.fit(values.float())
-    model = peer_network(config, defaults=way.defaults)
+    model = peer_network(config, coordinates=way.coordinates)
     optimizer = AdamW(model.parameters(), lr=way.rate, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
     processor = DefaultDataProcessor(in_normalizer=scalers[0], out_normalizer=scalers[1])
@@ -180,16 +201,11 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
     return curve
 
 
-def peer(
-    config: RunConfig, source: Source, lengths: list[float], rates: list[float], clock: Clock
-) -> Attempts:
-    """Attempts with each learning rate, kind of network and size of batches."""
-    batches = config.schedule.batch, config.schedule.batch // 2
-    ways = [Way(*one) for one in product(rates, (True, False), batches)]
-    return halving(
-        ways,
-        lengths,
-        config.schedule.epochs,
+def peer(source: Source, config: RunConfig, search: Search, clock: Clock) -> Attempts:
+    """Its network, with every size of batches and rate."""
+    return search(
+        ("FNO",),
+        config,
         lambda epochs, way: peer_curve(config, source, epochs, way, clock),
     )
 
@@ -268,17 +284,13 @@ def content(document: dict[str, Any]) -> str:
     return f"{markdown(head, rows)}\n{how}\n"
 
 
-def numbers(kind: Callable[[str], float], text: str) -> list[float]:
-    return [kind(part) for part in text.split(",") if part]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--problems", default="burgers1d,burgers2d,navier_stokes")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--data", type=Path, default=Path("datasets"))
     parser.add_argument("--lengths", default="0.25,0.5,1,2", help="shares of the preset's epochs")
-    parser.add_argument("--rates", default="1e-3,4e-3", help="learning rates of the peer")
+    parser.add_argument("--tries", type=int, default=12, help="ways that each side begins with")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--output", type=Path, default=Path("results/time_to_error.json"))
@@ -286,7 +298,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     clock, problems = CLOCKS[options.clock], dict[str, Any]()
-    settings = {"preset": options.preset, "clock": options.clock, "threads": options.threads}
+    settings = {
+        key: getattr(options, key) for key in ("preset", "clock", "threads", "tries", "lengths")
+    }
     document = {"study": "time_to_error", "machine": machine(), **settings}
     if options.output.exists():  # problems that were measured before, in the same way, are kept
         before = json.loads(options.output.read_text())
@@ -297,9 +311,9 @@ def main() -> None:
         source = prepare(benchmark.recipe, options.preset, root=options.data)
         print(f"{benchmark.title}, preset {options.preset}", flush=True)
         config = config_for(benchmark, "fno", options.preset, 42)
-        lengths, rates = numbers(float, options.lengths), numbers(float, options.rates)
-        mine = ours(config, source, lengths, clock)
-        theirs = peer(config, source, lengths, rates, clock)
+        search = Search([float(share) for share in options.lengths.split(",")], options.tries)
+        mine = ours(source, config, search, clock)
+        theirs = peer(source, config, search, clock)
         rows = compare(mine, theirs)
         print(sketch("pacefno", mine))
         print(sketch("neuraloperator", theirs))

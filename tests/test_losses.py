@@ -150,10 +150,10 @@ def test_without_weights_nothing_is_asked_of_the_frame() -> None:
 def test_a_model_without_a_frame_pays_no_frame_terms() -> None:
     group, p, y, _, true = sample(torch.float64)
     _, parts = objective(group, LATER, p, y, None, true, ALL)
-    assert set(parts) == {"l2", "h1"}
+    assert set(parts) == {"l2", "h1", "invariant"}  # the last needs the true element alone
     trivial = torch.zeros(5, 0)
     _, parts = objective(Trivial(1), LATER, p, y, trivial, trivial, ALL)
-    assert set(parts) == {"l2", "h1"}
+    assert set(parts) == {"l2", "h1", "invariant"}
 
 
 def test_the_error_per_channel_is_used_when_asked_for() -> None:

@@ -16,7 +16,7 @@ from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translat
 from pacefno.paper.benchmarks import BENCHMARKS
 from pacefno.paper.presets import config_for
 from pacefno.registry import spec_of
-from pacefno.task import Rollout, Task, TaskError, make_task, read_task
+from pacefno.task import Task, TaskError, make_task, read_task
 
 FLOW = """
 name = "decaying turbulence"
@@ -63,7 +63,7 @@ TASKS: dict[str, Task] = {
         Galilean(2, diagonal=True), "u: speed", 2, slice=PhaseSlice(Galilean(2, diagonal=True))
     ),
     "rotation": pair(Euclidean(), "u v: velocity, w: pseudoscalar", 2, error="per-channel"),
-    "scaling": pair(GalileanScaling(), "u: speed", 1, rollout=Rollout(first=4)),
+    "scaling": pair(GalileanScaling(), "u: speed", 1),
     "three dimensions": pair(Translation(3), "e: vector, q: scalar", 3, name="3-D"),
     "nothing": pair(Trivial(2), "a: scalar, b: scalar", 2),
 } | {benchmark.name: benchmark.task for benchmark in BENCHMARKS.values()}
@@ -183,7 +183,7 @@ def with_input(**entries: Any) -> dict[str, Any]:
         ({"error": "both"}, "error: Input should be 'pooled' or 'per-channel' (got 'both')"),
         ({"rollout": {"first": 0}}, "rollout.first: Input should be greater than or equal to 1"),
         ({"rollout": {"frist": 3}}, "rollout: unknown entry 'frist'. Did you mean 'first'?"),
-        ({"rollout": {"first": 1}, "output": SCALAR}, "input and output need the same channels"),
+        ({"rollout": {"first": 1}, "output": SCALAR}, "both need the same channels"),
         ({"output": SCALAR | {"channels": "c: speed"}}, "output: galilean: 'c' is a speed"),
     ],
 )
@@ -201,14 +201,19 @@ def test_what_is_no_task_at_all_is_refused(document: Any) -> None:
 
 def test_a_rollout_needs_outputs_that_can_be_inputs() -> None:
     given = FieldType.parse("a: scalar", 1)
-    with pytest.raises(UsageError, match="same channels"):
-        make_task(
-            {
-                "input": given.document(),
-                "output": FieldType.parse("b: scalar", 1).document(),
-                "group": {"name": "translation", "dim": 1},
-                "rollout": {"first": 1},
-            }
+    other = FieldType.parse("b: scalar", 1, times=[1])
+    for output, first, sentence in (
+        (other, 1, "same channels"),
+        (given.at([5]), 1, "times count 0, 1, 2"),
+        (given.at([1]), 0, "rollout.first"),
+    ):
+        document = {"input": given.document(), "output": output.document()}
+        document |= {"group": {"name": "translation", "dim": 1}, "rollout": {"first": first}}
+        with pytest.raises(UsageError, match=sentence):
+            make_task(document)
+    with pytest.raises(ValueError, match="the first 2 snapshots are given"):
+        Task(
+            input=given.at([0, 1]), output=given.at([2]), group=Translation(1), rollout={"first": 1}
         )
 
 

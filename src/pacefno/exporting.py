@@ -95,19 +95,18 @@ class Mover(nn.Module):
 
     With the type of a model's input it moves inputs. With that of its output, which lies at the
     final time, it does what the same element has become by then: a boost by ``v`` has also shifted
-    the field by ``v T / L``. With ``back`` it undoes the motion.
+    the field by ``v T / L``.
     """
 
     outputs = ("moved",)
 
-    def __init__(self, group: Group, type: FieldType, back: bool = False) -> None:
+    def __init__(self, group: Group, type: FieldType) -> None:
         super().__init__()
         group.check_action(type)
-        self.group, self.field_type, self.back = group, type, back
+        self.group, self.field_type = group, type
 
     def forward(self, field: Tensor, coordinates: Tensor) -> tuple[Tensor]:
-        typed = Field(field, self.field_type)
-        return ((self.group.inverse if self.back else self.group.act)(typed, coordinates).values,)
+        return (self.group.act(Field(field, self.field_type), coordinates).values,)
 
 
 # --- export ---------------------------------------------------------------------------------------

@@ -155,6 +155,11 @@ def read_model(
     return checkpoint, checkpoint.tensors[key]
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a training: a model that was saved by hand has no settings."""
+    return "config" in _find(folder)[0].documents
+
+
 def _unknown_part(spec: Any) -> str:
     """What is not registered in this process, of all parts of a specification; empty if nothing."""
     if isinstance(spec, dict) and "part" in spec:
@@ -178,7 +183,7 @@ def restore(
     if operator is None and (foreign := foreign_parts(document["operator"])):
         raise UsageError(
             f"{folder}: its operator is a {foreign[0]}, which is not registered: build it and "
-            "pass it as load(folder, operator=module)"
+            "pass it as load(folder, operator=module), or say --model module:attribute"
         )
     if frame is not None:
         document = with_frame(stored, frame)

@@ -68,6 +68,12 @@ def objective(
     if weights.h1:
         parts["h1"] = relative_h1(prediction, target).mean()
         total = total + weights.h1 * parts["h1"]
+    if weights.invariant:
+        first_p, first_y = (
+            part[:, :1] for part in canonical_pair(group, output, true, prediction, target)
+        )
+        parts["invariant"] = relative_l2(first_p, first_y).mean()
+        total = total + weights.invariant * parts["invariant"]
     if estimated is None or group.spatial == 0:
         return total, parts
     if weights.equivariance:
@@ -76,10 +82,4 @@ def objective(
     if weights.anchor:
         parts["anchor"] = anchor_loss(group, estimated, true).mean()
         total = total + weights.anchor * parts["anchor"]
-    if weights.invariant:
-        first_p, first_y = (
-            part[:, :1] for part in canonical_pair(group, output, true, prediction, target)
-        )
-        parts["invariant"] = relative_l2(first_p, first_y).mean()
-        total = total + weights.invariant * parts["invariant"]
     return total, parts

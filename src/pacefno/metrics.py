@@ -199,3 +199,17 @@ def _ratio(error: Tensor, scale: Tensor) -> Tensor:
     cannot hide.
     """
     return error / scale.clamp_min(torch.finfo(scale.dtype).tiny ** 0.5)
+
+
+def typical_speed(field: Field) -> float:
+    """The root mean square of a field's velocity without its mean, in the units of the data.
+
+    1 where it has no velocity, or one that is everywhere the same.
+    """
+    for quantity in field.type.quantities:
+        if quantity.how.carries != "no":
+            value, density = field.of(quantity), field.density_of(quantity)
+            speed = (value if density is None else value / density).double().flatten(3)
+            found = float((speed - speed.mean(dim=3, keepdim=True)).square().mean().sqrt())
+            return found if 0 < found < math.inf else 1.0
+    return 1.0

@@ -14,6 +14,8 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
@@ -47,6 +49,24 @@ def _classes(part: str) -> dict[str, type[Any]]:
     if part not in _CLASSES:
         raise UsageError(unknown("part", part, HOMES))
     return _CLASSES[part]
+
+
+def import_named(text: str) -> Any:
+    """What ``module:attribute`` names, in a module of the working folder or on the path."""
+    where, _, name = text.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not where.startswith(error.name):
+            raise  # something that it imports itself
+        raise UsageError(f"{text}: there is no module {where!r} here or on the path") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{text}: the module {where} has no {name!r}")
+        found = getattr(found, part)
+    return found
 
 
 def register(part: str, name: str) -> Callable[[type[T]], type[T]]:

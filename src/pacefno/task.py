@@ -139,8 +139,18 @@ class Task(Settings):
                 f"train_range: expected one magnitude for each of {self.group.coordinates}, "
                 f"got {self.train_range}"
             )
-        if self.rollout and self.input.channels != self.output.channels:
-            raise UsageError("rollout: input and output need the same channels")
+        if self.rollout is not None:
+            if self.spacing != 1:
+                raise UsageError(
+                    f"rollout: snapshots are predicted one after the other, so times count 0, 1, "
+                    f"2, ...: got {self.input.times} to {self.output.times}; longer steps are "
+                    "made by time_stride in [data], or by leaving out snapshots"
+                )
+            if self.rollout.first < self.input.snapshots:
+                raise UsageError(
+                    f"rollout: first is {self.rollout.first}, but the first "
+                    f"{self.input.snapshots} snapshots are given: expected at least that"
+                )
         return self
 
     @property

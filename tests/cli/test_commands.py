@@ -187,7 +187,7 @@ def test_a_bug_shows_its_traceback(home: Path, monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr("pacefno.inference.load", broken)
+    monkeypatch.setattr("pacefno.auditing.foreign.load", broken)
     result = RUNNER.invoke(app, ["predict", str(home / "run"), "in.npy", "out.npy"])
     assert isinstance(result.exception, RuntimeError) and "error:" not in result.output
 
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_with_exit_code_130(home: Path, monkeypatch: pytest.MonkeyPa
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pacefno.inference.load", interrupted)
+    monkeypatch.setattr("pacefno.auditing.foreign.load", interrupted)
     text = call("predict", home / "run", "in.npy", "out.npy", code=130)
     assert "give the same command again" in text
 

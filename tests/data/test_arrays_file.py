@@ -57,6 +57,12 @@ def test_axes_and_a_horizon_come_along(tmp_path: Path, suffix: str) -> None:
     assert found.horizon == 0.5
 
 
+def test_an_array_called_like_an_axis_may_hold_the_fields(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.npz", x=VALUES, y=2 * VALUES)
+    found = read_fields(path, "x")
+    assert torch.equal(found.values, torch.from_numpy(VALUES)) and found.coordinates == {}
+
+
 def test_a_horizon_may_be_an_attribute(tmp_path: Path) -> None:
     path = write(tmp_path / "a.h5", input=VALUES)
     with h5py.File(path, "r+") as file:

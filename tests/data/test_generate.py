@@ -339,9 +339,9 @@ def test_a_finished_dataset_with_other_settings_is_neither_replaced_nor_opened(
 ) -> None:
     before = sums(copy)
     changes: list[tuple[PairRecipe, str]] = [
-        (replace(BURGERS, step=0.005), r"solver_step is 0\.01, now 0\.005"),
-        (replace(BURGERS, law=Law("others", draw_wave)), "law is waves, now others"),
-        (replace(BURGERS, sizes={"tiny": Sizes(21, 8, 12)}), r"samples\.train is 20, now 21"),
+        (replace(BURGERS, step=0.005), r"solver_step was 0\.01, now 0\.005"),
+        (replace(BURGERS, law=Law("others", draw_wave)), "law was waves, now others"),
+        (replace(BURGERS, sizes={"tiny": Sizes(21, 8, 12)}), r"samples\.train was 20, now 21"),
     ]
     for other, difference in changes:
         expected = rf"other settings \({difference}\).*delete the folder.*choose another --root"
@@ -349,7 +349,7 @@ def test_a_finished_dataset_with_other_settings_is_neither_replaced_nor_opened(
             make(other, tmp_path)
         with pytest.raises(DatasetError, match=rf"other settings \({difference}\).*made anew"):
             opened_tiny(other, copy, verify=False)
-    with pytest.raises(DatasetError, match="seed is 42, now 43"):
+    with pytest.raises(DatasetError, match="seed was 42, now 43"):
         open_dataset(BURGERS, copy, preset="tiny", seed=43)
     assert sums(copy) == before
 

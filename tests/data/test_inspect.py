@@ -337,6 +337,7 @@ WRONG: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "two resolutions": (two_resolutions, [], "expected one resolution.*--array"),
     "two resolutions in groups": (two_resolutions_in_groups, [], "keep one resolution"),
     "unequal spacing": (lambda f: npz(f, x=X**2), [], "x: the spacing varies.*resample evenly"),
+    "axis backwards": (lambda f: npz(f, x=X[::-1]), [], "axis x runs backwards: flip it"),
     "uneven times": (lambda f: npz(f, t=TIMES**2), [], "times are not evenly spaced.*interpolate"),
     "non-periodic": (not_periodic, [], "does not look periodic along y.*non-periodic"),
     "one sample": (lambda f: npz(f, velocity=VALUES[:1]), [], "holds 1 sample.*give more"),

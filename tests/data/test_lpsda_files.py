@@ -225,9 +225,9 @@ def test_a_dataset_with_other_settings_is_neither_replaced_nor_opened(tmp_path: 
     place = make(tmp_path)
     before = sums(place)
     for other, difference in (
-        (replace(KDV, substeps=3), "substeps is 2, now 3"),
-        (replace(KDV, sizes={"tiny": Sizes(16, 8, 9)}), r"samples\.test is 8, now 9"),
-        (replace(KDV, sizes={"tiny": Sizes(17, 8, 8)}), r"samples\.train is 16, now 17"),
+        (replace(KDV, substeps=3), "substeps was 2, now 3"),
+        (replace(KDV, sizes={"tiny": Sizes(16, 8, 9)}), r"samples\.test was 8, now 9"),
+        (replace(KDV, sizes={"tiny": Sizes(17, 8, 8)}), r"samples\.train was 16, now 17"),
     ):
         with pytest.raises(DatasetError, match=difference):
             make(tmp_path, other)

@@ -223,11 +223,13 @@ def test_a_file_that_is_not_as_written_is_refused(path: Path, fault: str) -> Non
 
 def test_other_settings_are_named_with_their_old_and_new_values(path: Path) -> None:
     now = {**DOCUMENT, "seed": 4, "samples": {"train": 7}}
-    expected = r"other settings \(seed is 3, now 4; samples.train is 6, now 7\): delete the folder"
+    expected = (
+        r"other settings \(seed was 3, now 4; samples.train was 6, now 7\): delete the folder"
+    )
     with pytest.raises(DatasetError, match=expected):
         verify(path, now)
     many = {name: 1 for name in "abcde"}
-    with pytest.raises(DatasetError, match=r"a is None, now 1; .*; .*; 6 more\)"):
+    with pytest.raises(DatasetError, match=r"a was None, now 1; .*; .*; 6 more\)"):
         verify(path, many)
 
 

@@ -229,8 +229,8 @@ def test_a_document_is_plain_data_in_which_every_setting_counts() -> None:
     }
     for entry, other in others.items():
         changed = name_differences(document, other.document("tiny", 42, stationary=False), 9)
-        assert f"{entry} is " in changed
-    assert "seed is 42, now 1" in name_differences(document, {**document, "seed": 1})
+        assert f"{entry} was " in changed
+    assert "seed was 42, now 1" in name_differences(document, {**document, "seed": 1})
 
 
 def test_a_document_of_trajectories_counts_every_setting() -> None:
@@ -247,7 +247,7 @@ def test_a_document_of_trajectories_counts_every_setting() -> None:
     }
     for entry, other in others.items():
         changed = name_differences(document, other.document("tiny", 42, stationary=False))
-        assert f"{entry} is " in changed
+        assert f"{entry} was " in changed
 
 
 @each_pair_recipe

@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_shown_says_why(tmp_path: Path) -> None:
 
 def test_a_dataset_of_other_settings_is_not_shown_as_this_one(tmp_path: Path) -> None:
     folder = generate(BURGERS, "tiny", root=tmp_path, workers=1)
-    with pytest.raises(DatasetError, match=r"solver_step is 0\.01, now 0\.02"):
+    with pytest.raises(DatasetError, match=r"solver_step was 0\.01, now 0\.02"):
         open_folder(folder, {"tiny_burgers": replace(BURGERS, step=0.02)})
 
 

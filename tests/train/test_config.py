@@ -12,8 +12,8 @@ from pacefno.data.samples import Pairs, Source
 from pacefno.errors import UsageError
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
-from pacefno.train.config import ConfigError, RunConfig, changed_settings, make_config, settable
-from pacefno.train.loop import train
+from pacefno.train.config import ConfigError, RunConfig, make_config, settable
+from pacefno.train.loop import settings_since, train
 from pacefno.train.objective import build_model, make_data
 from training_examples import SMOOTH, InMemory, settings, waves
 
@@ -89,6 +89,7 @@ def test_a_setting_inside_a_nested_part_is_checked_too() -> None:
         ("pace-20", "kdv", {"task": {"train_range": []}}, "jitter is a share of .* train_range"),
         ("fno", SMOOTH, {"operator": {"time_modes": 3}}, "unknown setting of operator 'fno'"),
         ("fno", SMOOTH, {"loss": {"error": "squared", "h1": 1.0}}, "loss.error = squared"),
+        ("pace", SMOOTH, {"loss": {"error": "squared", "equivariance": 1.0}}, "loss.equivariance:"),
         ("fno", SMOOTH, {"loss": {"balance": 1.0}}, "loss.balance weighs loss.equivariance"),
         ("pace", SMOOTH, {"loss": {"balance": 1.0, "equivariance": 0.0}}, "has none of them"),
         ("pace-20", "kdv", {"precision": "bf16-mixed"}, "would round the lengths of boxes"),
@@ -191,12 +192,13 @@ def test_more_modes_than_the_grid_holds_are_refused(smoke_source: Source, tmp_pa
 
 
 def test_changes_between_two_runs_are_listed_by_their_path() -> None:
-    one = settings("pace").model_dump(mode="json")
-    two = settings("pace", "schedule.rate=1", "operator.width=6", "seed=1").model_dump(mode="json")
-    assert changed_settings(one, one) == ""
-    text = "operator.width was 8, now 6; schedule.rate was 0.002, now 1.0; seed was 42, now 1"
-    assert changed_settings(one, two) == text
-    assert changed_settings(one, one | {"labels": {}}) == ""
+    one = settings("pace")
+    stored = one.model_dump(mode="json")
+    two = settings("pace", "schedule.rate=1", "operator.width=6", "seed=1")
+    assert settings_since(stored, one) == ""
+    text = "seed was 42, now 1; operator.width was 8, now 6; schedule.rate was 0.002, now 1.0"
+    assert settings_since(stored, two) == text
+    assert settings_since(stored | {"labels": {}}, one) == ""
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

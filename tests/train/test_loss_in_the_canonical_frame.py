@@ -105,7 +105,7 @@ CHANGES = {
     "plain": (),
     "all but one": ("loss.h1=0.3", "loss.anchor=0.2"),
     "all": ("loss.h1=0.3", "loss.anchor=0.2", "loss.invariant=0.4"),
-    "squared": ("loss.error=squared",),
+    "squared": ("loss.error=squared", "loss.equivariance=0"),
     "moved": ("loss.relative_to=moved",),
     "centred": ("loss.relative_to=centred",),
 }

@@ -34,6 +34,7 @@ from pacefno.data.samples import (
     split_rows,
 )
 from pacefno.errors import UsageError
+from pacefno.fields import Field
 from pacefno.metrics import relative_l2
 from pacefno.task import Task
 from pacefno.train.config import with_overrides
@@ -136,10 +137,15 @@ def test_arrays_of_numpy_and_torch_give_the_same_samples(tmp_path: Path) -> None
         assert isinstance(a, Trajectories) and isinstance(b, Trajectories)
         assert torch.equal(a.values, b.values) and a.channels == 2
         assert a.snapshots == SNAPSHOTS and a.grid == (POINTS, POINTS)
+        start = torch.arange(len(a)) % (SNAPSHOTS - 1)
+        cut = ArraySource(mapped).load(split).cut(slice(None), start, 2)  # type: ignore[union-attr]
+        assert torch.equal(cut.values, a.window(start, 2).values) and cut.channels == 2
     with pytest.raises(UsageError, match="unknown split 'tests'"):
         ArraySource(values).load("tests")
     with pytest.raises(pacefno.FieldError, match="pairs need a target"):
         ArraySource(values[:, 0, 0])
+    with pytest.raises(pacefno.FieldError, match="as many targets as inputs"):
+        ArraySource(values[:, 0], values[:-1, 1])
 
 
 def test_large_samples_are_asked_for_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,14 +322,16 @@ def test_errors_by_snapshot_pool_channels_and_count_what_is_lost_as_infinite() -
 
 
 def test_moves_reach_from_the_range_of_training_to_what_there_is() -> None:
-    moves = default_moves(TASK, speed=2.0)
+    field = Field(torch.randn(4, len(TASK.input.channels), *(16,) * TASK.dim), TASK.input)
+    moves = default_moves(TASK, field)
     assert moves.low == (0.2, 0.2) and moves.high == (0.5, 0.5)
     turning = Task(
         input=pacefno.FieldType.parse("w: pseudoscalar", 2),
         output=pacefno.FieldType.parse("w: pseudoscalar", 2, times=[1.0]),
         group=pacefno.Euclidean(),
     )
-    xi = default_moves(turning, 1.0).elements(turning, 50, torch.Generator().manual_seed(0))
+    vorticity = Field(torch.randn(4, 1, 16, 16), turning.input)
+    xi = default_moves(turning, vorticity).elements(turning, 50, torch.Generator().manual_seed(0))
     quarters = xi[:, 2] / (math.pi / 2)
     assert torch.allclose(quarters, quarters.round()), "other angles tear a periodic field"
     free = Moves((0.0,) * 3, (0.5, 0.5, 3.0), inexact=True)
@@ -391,6 +399,33 @@ def test_a_run_is_scored_where_it_was_trained_and_elsewhere(home: Path, tmp_path
     assert "was trained for input" in text
 
 
+def test_a_run_whose_document_was_edited_says_so(home: Path) -> None:
+    document = home / "task.toml"
+    text = document.read_text()
+    try:
+        document.write_text(text + "\n# another thought\n")
+        assert "was changed since" in call("evaluate", home / "run")
+    finally:
+        document.write_text(text)
+    assert "was changed since" not in call("evaluate", home / "run")
+
+
+def test_samples_are_boosted_by_the_speed_of_their_flow_and_not_by_their_pressure() -> None:
+    type = pacefno.FieldType.parse("u v: velocity, p: scalar", 2)
+    task = Task(input=type, output=type.at([1]), group=pacefno.Galilean(2))
+    x = torch.arange(16) / 16 * 2 * math.pi
+    u = torch.sin(x)[None, :].expand(16, 16)
+    field = torch.stack([7 + u, u.T, 1e5 + 1e3 * u])[None]
+    moves = default_moves(task, Field(field, type))
+    assert moves.high == pytest.approx((0.5, 0.5, 0.5**0.5, 0.5**0.5), rel=1e-4)
+
+
+def test_training_leaves_the_mode_of_torch_as_it_was(tmp_path: Path) -> None:
+    before = torch.are_deterministic_algorithms_enabled()
+    pacefno.fit(TASK, pairs_source(), tmp_path / "run", model="fno", preset="smoke")
+    assert torch.are_deterministic_algorithms_enabled() == before
+
+
 def test_a_run_knows_its_task_when_the_document_is_gone(home: Path) -> None:
     row = printed_json(call("evaluate", home / "run"))
     task = home / "task.toml"
@@ -421,7 +456,7 @@ def test_a_size_or_name_that_cannot_be_is_one_line(home: Path, tmp_path: Path) -
     words = ("train", home / "task.toml", *FAST, "--out", tmp_path / "run")
     assert "smaller operator.width" in call(*words, "--set", "operator.width=300000", code=2)
     assert "unknown model 'paces'" in call(*words, "--model", "paces", code=2)
-    assert "module:Class" in call(*words, "--model", "nowhere:Net", code=2)
+    assert "there is no module 'nowhere'" in call(*words, "--model", "nowhere:Net", code=2)
     assert "cannot be read" in call("train", tmp_path / "task.toml", code=2)
     words = ("train", home / "task.toml", "--data", tmp_path)
     assert "--data and --data-seed are for benchmarks" in call(*words, code=2)

@@ -17,7 +17,7 @@ from pacefno.fields import Box
 from pacefno.metrics import nmse
 from pacefno.pace import PACE
 from pacefno.paper.bench import score_row
-from pacefno.paper.benchmarks import benchmark_named, trajectory_benchmarks
+from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.rows import TRAJECTORY_ROWS
 from pacefno.train.evaluate import load_run, moved_trajectories, ood_elements, pulled_back, score
@@ -36,7 +36,9 @@ from pacefno.train.objective import (
 from training_examples import InMemory, contents, settings, wave_source, waves
 
 CPU = torch.device("cpu")
-over_benchmarks = pytest.mark.parametrize("name", [b.name for b in trajectory_benchmarks()])
+over_benchmarks = pytest.mark.parametrize(
+    "name", [b.name for b in BENCHMARKS.values() if b.task.rollout]
+)
 
 
 def built(name: str, model: str, dtype: torch.dtype) -> PACE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
@@ -20,8 +19,12 @@ from pacefno.errors import UsageError
 from pacefno.exporting import Program, load_pt2, open_exported
 from pacefno.files import make_folder, replacing, write_text
 from pacefno.grid import FieldError
-from pacefno.inference import load
+from pacefno.inference import is_run, load
+from pacefno.pace import PACE
+from pacefno.registry import import_named
 from pacefno.task import Task
+from pacefno.train.defaults import import_operator
+from pacefno.train.rows import FIELD_ROWS
 
 FORMS = (
     "the folder of a run or of a saved model, module:attribute, a program FILE.pt2 of "
@@ -42,8 +45,11 @@ class Opened(NamedTuple):
 # --- by a text ------------------------------------------------------------------------------------
 
 
-def open_model(text: str) -> Opened:
-    """The model that a text names; code is run only where ``module:attribute`` asks for it."""
+def open_model(text: str, operator: str | None = None) -> Opened:
+    """The model that a text names; code is run only where ``module:attribute`` asks for it.
+
+    ``operator`` is the user's own inside a saved model or a run, if it has one.
+    """
     path = Path(text)
     if path.suffix == ".pt2":
         return open_program(path)
@@ -58,24 +64,32 @@ def open_model(text: str) -> Opened:
         return Opened(import_model(text), text)
     if not path.exists():
         raise UsageError(f"{text}: there is no such model: expected {FORMS}")
-    return Opened(load(path), text)
+    return Opened(load_with(path, operator), text)
+
+
+def load_with(folder: Path, operator: str | None) -> PACE:
+    """The model of a folder; ``operator`` names the user's own in it, ``module:attribute``.
+
+    A run builds it anew from its class and settings; a saved model is handed the module itself.
+    """
+    name, _, rest = (operator or "").partition(":")
+    if operator is None or not rest:
+        return load(folder)
+    own = rest if name in FIELD_ROWS else operator
+    if is_run(folder):
+        import_operator(own)
+        return load(folder)
+    module = import_model(own)
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"{own}: expected a torch.nn.Module, or what builds one, got {module!r}")
+    return load(folder, operator=module)
 
 
 def import_model(text: str) -> Model:
     """``module:attribute``: a module or a function of the field as it is; a class, or a function
     without parameters, is called to build it.
     """
-    where, _, name = text.partition(":")
-    try:
-        found: Any = importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        if error.name is None or not where.startswith(error.name):
-            raise  # something that it imports itself
-        raise UsageError(f"{text}: there is no module {where!r} here or on the path") from None
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"{text}: the module {where} has no {name!r}")
-        found = getattr(found, part)
+    found = import_named(text)
     if inspect.isclass(found):
         needed = [
             p.name

@@ -14,6 +14,7 @@ from torch import Tensor
 from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field
 from pacefno.groups import Group
+from pacefno.metrics import typical_speed
 from pacefno.registry import unknown
 
 WHOLE_CELLS = (1, 2, 3, 4, 8)  # and a quarter and half of the box
@@ -144,20 +145,9 @@ def _usual_sizes(group: Group, input: Field, column: int) -> list[float]:
             c for c in {*WHOLE_CELLS, n // 4, n // 2, *FRACTIONS, n // 4 + 0.5} if c <= n / 2
         )
     if math.isinf(period):
-        speed = _typical_speed(input)
+        speed = typical_speed(input)
         return [float(f"{speed * share:.1g}") for share in SPEEDS]
     return list(TURNS)
-
-
-def _typical_speed(input: Field) -> float:
-    """The root mean square of the velocity without its mean; 1 where there is none."""
-    for quantity in input.type.quantities:
-        if quantity.how.carries != "no":
-            value, density = input.of(quantity), input.density_of(quantity)
-            speed = (value if density is None else value / density).double().flatten(3)
-            found = float((speed - speed.mean(dim=3, keepdim=True)).square().mean().sqrt())
-            return found if 0 < found < math.inf else 1.0
-    return 1.0
 
 
 def _distance(group: Group, input: Field, column: int, size: float) -> float:

@@ -35,7 +35,13 @@ ModelFolder = Annotated[
     Path, typer.Argument(help="The folder of a run or of a saved model.", show_default=False)
 ]
 OperatorClass = Annotated[
-    str | None, typer.Option(help="The module:Class that the run was trained with.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="An operator of your own: the module:Class that the run was trained with; of a saved "
+        "model module:attribute, a module or a function without parameters that builds it.",
+        show_default=False,
+    ),
 ]
 ArrayName = Annotated[str, typer.Option(help="Name of the array in the file.")]
 BenchmarkFolder = Annotated[Path, typer.Option(help="Of a benchmark: where datasets are kept.")]
@@ -60,22 +66,13 @@ def run_labels(run: Path, model: str | None) -> dict[str, str]:
 
 def load_own(run: Path, model: str | None) -> tuple[Trained, Row | None]:
     """A run on one's own data as it was trained, or as another row with the same weights."""
-    from pacefno.train.defaults import frame_spec
-    from pacefno.train.evaluate import load_run
-    from pacefno.train.rows import FIELD_ROWS, row_named
+    from pacefno.train.evaluate import load_as, load_run
+    from pacefno.train.rows import FIELD_ROWS
 
-    run_labels(run, model)
-    own = load_run(run)
-    trained = own.config.labels["model"]
-    if model is None or ":" in model or model == trained:
-        return own, FIELD_ROWS.get(trained)
-    row = row_named(FIELD_ROWS, model)
-    if row.trained_as != trained:
-        raise UsageError(
-            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
-        )
-    frame = frame_spec(row, own.config.task)
-    return (own if frame == own.config.frame else load_run(run, frame)), row
+    trained = run_labels(run, model)["model"]
+    if model is None or ":" in model:
+        return load_run(run), FIELD_ROWS.get(trained)
+    return load_as(run, FIELD_ROWS, model), FIELD_ROWS[model]
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -121,6 +118,11 @@ def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task
     stored = Path(labels["task_file"]), run / labels["task_file_from_run"]
     for path in stored:
         if path.is_file():
+            if path.read_text() != labels["task_document"]:
+                say(
+                    f"warning: {path} was changed since {run} was trained: if its split is another "
+                    "now, samples of the training may be among those of the test"
+                )
             return open_task(path)
     for path in stored:  # the document is in the run as well: the data may still be there
         if path.parent.is_dir():
@@ -131,26 +133,35 @@ def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task
     )
 
 
-def own_moves(source: FileSource) -> Moves | None:
-    """How far the document of a source says that test samples are moved; None if it does not."""
-    from pacefno.train.evaluate import Moves
+def own_moves(task: Task, source: FileSource) -> Moves:
+    """How far test samples are moved: as their document says, or as far as is usual."""
+    from pacefno.fields import Field
+    from pacefno.train.evaluate import Moves, default_moves, own_batches
 
-    ood = source.ood
-    return None if ood is None else Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    if (ood := source.ood) is not None:
+        return Moves(ood.low, ood.high, ood.seed, ood.inexact)
+    if task.group.size:
+        say("the task has no table [ood]: samples are moved by up to half a period, and boosted")
+    few = next(own_batches(task, source))
+    return default_moves(task, Field(few.input, task.input, few.box))
 
 
 def score_own_run(run: Path, model: str | None, data: Path | None) -> dict[str, Any]:
     """The errors of a run on held-out samples of the user's own."""
+    trained, row = load_own(run, model)
+    task, source = open_own(run, trained.config.labels, data)
+    return score_loaded(trained, row, source, own_moves(task, source), model)
+
+
+def score_loaded(
+    trained: Trained, row: Row | None, source: FileSource, moves: Moves, model: str | None = None
+) -> dict[str, Any]:
+    """The errors of a model on the test samples of a file, at rest and moved."""
     from pacefno.data.own import check_same_task
     from pacefno.train.evaluate import machine, score_own
 
-    trained, row = load_own(run, model)
-    config, (task, source) = trained.config, open_own(run, trained.config.labels, data)
+    config, labels, task = trained.config, trained.config.labels, source.task
     check_same_task(config.task, task)
-    moves = own_moves(source)
-    if moves is None and task.group.size:
-        say("the task has no table [ood]: samples are moved by up to half a period, and boosted")
-    labels = config.labels
     result: dict[str, Any] = {
         "problem": task.name,
         "model": model if model and ":" not in model else labels["model"],

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pacefno.cli._console import FAILED, Display, plain_errors, say
-from pacefno.cli._runs import DATASETS, NAMES, BenchmarkFolder, benchmark_data
+from pacefno.cli._runs import DATASETS, NAMES, BenchmarkFolder, OperatorClass, benchmark_data
 from pacefno.errors import UsageError
 from pacefno.paper import PRESETS
 
@@ -89,6 +87,7 @@ def audit_command(
         str, typer.Option(help=f"Of a benchmark: which dataset, {', '.join(PRESETS)}.")
     ] = "quick",
     data: BenchmarkFolder = DATASETS,
+    operator: OperatorClass = None,
 ) -> None:
     """Measure how wrong a model is when its input is shifted, boosted, turned or mirrored.
 
@@ -117,8 +116,7 @@ def audit_command(
         from pacefno.auditing import audit, foreign
         from pacefno.files import write_text
 
-        sys.path.insert(0, os.getcwd())
-        opened = None if exchange else foreign.open_model(model)
+        opened = None if exchange else foreign.open_model(model, operator)
         if read_predictions is not None:
             samples = int(foreign.read_manifest(read_predictions)["samples"])
         chosen, pairs, known = _samples(task or model, samples, steps, preset, data)
@@ -167,9 +165,9 @@ def audit_command(
 def _samples(
     text: str, count: int, steps: int, preset: str, root: Path
 ) -> tuple[Task, Pairs, str | None]:
-    """The task, its first test samples, and the point group of a benchmark's equation."""
+    """The task, some of its test samples, and the point group of a benchmark's equation."""
     from pacefno.data.own import FileSource, open_task
-    from pacefno.data.samples import Pairs
+    from pacefno.data.samples import Pairs, evenly
     from pacefno.data.store import DatasetError
     from pacefno.paper.benchmarks import BENCHMARKS
 
@@ -195,7 +193,8 @@ def _samples(
                 source = FileSource(task.later(steps), source.settings, Path(text).parent)
             except DatasetError as error:  # too short; without steps it was opened
                 raise UsageError(f"--steps {steps}: {error}") from None
-    pairs = source.load("test_id").select(slice(0, count))
+    found = source.load("test_id")
+    pairs = found.select(evenly(len(found), count))  # windows that are neighbours are alike
     assert isinstance(pairs, Pairs)
     if len(pairs) < count:
         say(f"there are {len(pairs)} test samples, fewer than the {count} asked for")

@@ -15,7 +15,6 @@ from pacefno.cli._runs import (
     ModelFolder,
     OperatorClass,
     data_of_run,
-    run_labels,
 )
 from pacefno.errors import UsageError
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from pacefno.data.samples import Source
+    from pacefno.pace import PACE
     from pacefno.task import Task
 
 SAMPLES = 8  # real fields on which a program is compared with its model
@@ -74,13 +74,14 @@ def export_command(
             raise UsageError(f"--format: expected pt2 or onnx, got {format!r}")
         import torch
 
+        from pacefno.auditing.foreign import load_with
         from pacefno.exporting import Mover, export
-        from pacefno.inference import load
+        from pacefno.inference import real_weight
 
-        example = _example(run, data, name, datasets, model)
-        trained = load(run)
+        trained = load_with(run, model)
+        example = _example(run, trained, data, name, datasets)
         folder = run if run.is_dir() else run.parent
-        example = example.to(next(trained.parameters(), example).dtype)
+        example = example.to(real_weight(trained, example).dtype)
         jobs: list[tuple[Path, nn.Module, Tensor]]
         if not mover:
             jobs = [(output or folder / f"model.{format}", trained, example)]
@@ -101,33 +102,37 @@ def export_command(
             say(f"{path} written: {made.error:.1e} from the model (relative, {compared} fields)")
 
 
-def _example(run: Path, data: Path | None, name: str, datasets: Path, model: str | None) -> Tensor:
+def _example(run: Path, trained: PACE, data: Path | None, name: str, datasets: Path) -> Tensor:
     """Some real fields: of a file, of a task, or the test samples of a run."""
-    from pacefno.checkpoint import CheckpointError
     from pacefno.data.arrays_file import read_fields
     from pacefno.data.own import check_same_task, open_task
-    from pacefno.inference import check_matches, load
+    from pacefno.data.samples import evenly
+    from pacefno.inference import check_matches, is_run
     from pacefno.train.evaluate import load_run
     from pacefno.train.objective import pairs_of
 
     if data is not None and data.suffix != ".toml":
         fields = read_fields(data, name)
-        check_matches(load(run), fields.values, fields.coordinates, fields.horizon, str(data))
+        check_matches(trained, fields.values, fields.coordinates, fields.horizon, str(data))
         return fields.values[:SAMPLES]
-    try:
-        labels = run_labels(run, model)
-    except CheckpointError as error:
-        if not run.exists():
-            raise
-        raise UsageError(f"{error}: say --data FILE with fields such as it is given") from None
-    task: Task = load_run(run).config.task
-    if task.rollout is not None:
-        raise UsageError(f"{run} predicts trajectories: say --data FILE with windows of snapshots")
+    elsewhere = f"{run} predicts trajectories: say --data FILE with windows of snapshots"
     given: tuple[Task, Source]
     if data is not None:
         given = open_task(data)
+    elif not is_run(run):
+        raise UsageError(
+            f"{run} is a saved model, which does not know its data: say --data FILE with fields "
+            "such as it is given"
+        )
     else:
+        config = load_run(run).config
+        if config.task.rollout is not None:  # said before a benchmark's data are made
+            raise UsageError(elsewhere)
+        labels = config.labels
         place = None if "task_document" in labels else datasets
         given = data_of_run(run, labels, place, todo="say --data FILE")
-    check_same_task(task, given[0])
-    return pairs_of(given[1].load("test_id").select(slice(0, SAMPLES))).input
+    if given[0].rollout is not None:
+        raise UsageError(elsewhere)
+    check_same_task(trained, given[0])
+    found = given[1].load("test_id")
+    return pairs_of(found.select(evenly(len(found), SAMPLES))).input

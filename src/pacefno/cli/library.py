@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pacefno.data.samples import Source
+    from pacefno.pace import PACE
     from pacefno.train.config import RunConfig
 
 TRAINABLE = ", ".join(name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as)
@@ -118,7 +119,6 @@ def show_command(
         if output or spectra:
             from pacefno.data import PairDataset
             from pacefno.data.recipe import PairRecipe
-            from pacefno.errors import UsageError
             from pacefno.paper.report.fields import draw_samples, draw_spectra
 
             if not (isinstance(dataset, PairDataset) and isinstance(recipe, PairRecipe)):
@@ -301,7 +301,7 @@ def _plan_own(
     if "group" in config.operator:
         say(
             f"{chosen} assumes that the equation has the symmetry {config.operator['group']}: "
-            "another one with --set operator.group=..."
+            "for another one train a pacefno.GroupFNO of your own as --model module:Class"
         )
     config = with_overrides(config, assignments)
     if not out and config.seed != seed:
@@ -413,15 +413,15 @@ def predict_command(
     Example: pacefno predict runs/burgers1d/pace-quick-seed42 fields.npy predictions.npz
     """
     with plain_errors():
+        from pacefno.auditing.foreign import load_with
         from pacefno.data.arrays_file import check_suffix, read_fields, write_fields
-        from pacefno.inference import check_matches, load, predict_batches
+        from pacefno.inference import check_matches, predict_batches
 
         check_suffix(target)
-        run_labels(run, model)
-        trained = load(run)
+        trained = load_with(run, model)
         arrays: dict[str, Tensor] = {}
         if source.suffix == ".toml":
-            given, arrays["target"] = _test_samples(run, source)
+            given, arrays["target"] = _test_samples(trained, source)
         else:
             fields = read_fields(source, name)
             given = fields.values
@@ -436,14 +436,14 @@ def predict_command(
         typer.echo(f"{len(made.values)} predictions written to {target}")
 
 
-def _test_samples(run: Path, path: Path) -> tuple[Tensor, Tensor]:
+def _test_samples(model: PACE, path: Path) -> tuple[Tensor, Tensor]:
     """Inputs and targets of the test samples of a task.toml, for a model of the same task."""
     import torch
 
     from pacefno.data.own import check_same_task, open_task
-    from pacefno.train.evaluate import load_run, own_batches
+    from pacefno.train.evaluate import own_batches
 
     task, source = open_task(path)
-    check_same_task(load_run(run).config.task, task)
+    check_same_task(model, task)
     batches = list(own_batches(task, source))
     return torch.cat([b.input for b in batches]), torch.cat([b.target for b in batches])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from pacefno.cli._console import (
     split_numbers,
     wide_console,
 )
-from pacefno.cli._runs import load_own, open_own, own_moves, score_own_run
+from pacefno.cli._runs import load_own, open_own, own_moves, score_loaded
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,21 +140,24 @@ def own_runs(folders: list[Path]) -> list[Path]:
     return found
 
 
+UNITS = {"shift": "periods", "turn": "radians", "boost": "in velocity"}
+
+
 def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
     """Every run scored, by task."""
     from pacefno.paper.report.own import Scored
-    from pacefno.train.evaluate import default_moves, finite, sweep_own
+    from pacefno.train.evaluate import finite, sweep_own
 
     tasks: dict[str, tuple[Task, list[Scored]]] = {}
     with Display("scores") as display:
         for number, run in enumerate(runs, 1):
-            trained, _ = load_own(run, None)
+            trained, of = load_own(run, None)
             task, source = open_own(run, trained.config.labels, None)
-            row, _ = finite(score_own_run(run, None, None))
-            moves = own_moves(source) or default_moves(task, 1.0)
+            moves = own_moves(task, source)
+            row, _ = finite(score_loaded(trained, of, source, moves))
             largest = {
-                "shift": _in_words(moves.high[: task.group.spatial], "periods"),
-                "boost": _in_words(moves.high[task.group.spatial :], "in velocity"),
+                kind: _in_words(sizes.values(), UNITS[kind])
+                for kind, sizes in moves.by_kind(task.group).items()
             }
             scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
             tasks.setdefault(task.name, (task, []))[1].append(scored)
@@ -161,6 +165,6 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
     return list(tasks.values())
 
 
-def _in_words(sizes: tuple[float, ...], unit: str) -> str:
+def _in_words(sizes: Iterable[float], unit: str) -> str:
     values = dict.fromkeys(f"{size:.3g}" for size in sizes)
     return f"{', '.join(values)} {unit}"

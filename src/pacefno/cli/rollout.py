@@ -95,7 +95,8 @@ def rollout_command(
                 _write(made, output)
             title = f"{trained.config.labels.get('model', '')}: {task.name}"
             if picture is not None:
-                from pacefno.paper.report.rollout import draw_rollout, save_picture
+                from pacefno.paper.report.rollout import draw_rollout
+                from pacefno.paper.style import save_picture
 
                 save_picture(draw_rollout(made, task, channel, title=title), picture)
                 typer.echo(f"{picture} written")

@@ -214,9 +214,13 @@ def box_length(contents: Contents, axis: str, points: int, drop: int = 0) -> flo
     x = contents.coordinate(axis)
     if x is None or len(x) != points + drop:
         return None
+    if x[-1] < x[0]:
+        raise DatasetError(
+            contents.path, f"its axis {axis} runs backwards: flip it, coordinates and arrays alike"
+        )
     period = float((x[-1] - x[0]) * points / (points + drop - 1))
     try:
-        check_points(torch.from_numpy(x[:points]), length=abs(period), name=axis)
+        check_points(torch.from_numpy(x[:points]), length=period, name=axis)
     except FieldError as error:
         raise DatasetError(contents.path, str(error)) from None
     return period

@@ -39,7 +39,7 @@ def check_suffix(path: Path, suffixes: tuple[str, ...] = WRITTEN) -> None:
 def read_fields(path: Path, name: str = "input") -> StoredFields:
     """The array ``name`` of a file (of an .npy file its only one), in the precision it has.
 
-    A file may also hold the axes ``x``, ``y``, ``z`` and the number ``horizon``.
+    A file may also hold the points of the axes ``x``, ``y``, ``z`` and the number ``horizon``.
     """
     check_suffix(path, tuple(suffix for kind in FORMATS.values() for suffix in kind.suffixes))
     contents = open_file(path)
@@ -49,7 +49,8 @@ def read_fields(path: Path, name: str = "input") -> StoredFields:
         present = sorted(contents.arrays)
         raise DatasetError(path, f"holds {present}, no {name!r}: name the array (--name)")
     values = contents.arrays[name].check("f").values()
-    axes = {a: contents.arrays[a].check().values() for a in AXES if a in contents.arrays}
+    points = [a for a in AXES if a in contents.arrays and len(contents.arrays[a].shape) == 1]
+    axes = {axis: contents.arrays[axis].check().values() for axis in points if axis != name}
     return StoredFields(
         torch.from_numpy(np.array(values)),  # a copy: the file may change, or be written to
         {axis: torch.from_numpy(array.astype(np.float64)) for axis, array in axes.items()},

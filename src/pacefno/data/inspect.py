@@ -42,6 +42,7 @@ from pacefno.files import write_text
 from pacefno.frames import default_slice
 from pacefno.grid import to_spectrum, wavenumbers
 from pacefno.groups import Group
+from pacefno.metrics import typical_speed
 from pacefno.registry import build, lookup
 
 MOST_CHANNELS = 6  # an axis with more is not taken for the channels
@@ -472,14 +473,6 @@ def _data(
     return facts
 
 
-def _typical_speed(type: FieldType, seen: Look) -> float:
-    """The deviation of what carries a velocity, with two digits."""
-    moving = [q for q in type.quantities if q.how.carries != "no"]
-    places = [seen.std[type.place(q)] for q in moving[:1]]
-    deviation = max((value for part in places for value in part), default=0.0)
-    return float(f"{deviation:.2g}")
-
-
 def _ranges(group: Group, shift: float, speed: float) -> list[float]:
     """A magnitude for each coordinate: shifts in periods, velocities; 0 for any other."""
     return [
@@ -489,13 +482,13 @@ def _ranges(group: Group, shift: float, speed: float) -> list[float]:
 
 
 def _motion(group: Group, type: FieldType, seen: Look) -> dict[str, Fact]:
-    speed = _typical_speed(type, seen)
+    speed = float(f"{typical_speed(Field(seen.values, type.at([0]))):.2g}")
     why = f"how far samples are moved in training, for {', '.join(group.coordinates)}"
     return {"train_range": Fact(_ranges(group, 0.15, speed / 2), "guessed", why)}
 
 
 def _ood(group: Group, type: FieldType, seen: Look) -> dict[str, Fact]:
-    speed = _typical_speed(type, seen)
+    speed = float(f"{typical_speed(Field(seen.values, type.at([0]))):.2g}")
     why = "test samples are moved by so much at least and at most: beyond the training"
     return {
         "low": Fact(_ranges(group, 0.15, speed), "guessed", why),

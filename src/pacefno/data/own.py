@@ -27,6 +27,7 @@ from pacefno.data.store import DatasetError
 from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.grid import FieldError, coarsen
+from pacefno.pace import PACE
 from pacefno.pde.initial import generator_for
 from pacefno.registry import unknown
 from pacefno.task import Task, TaskError, make_task, read_toml
@@ -78,7 +79,7 @@ def open_document(
     return task, source
 
 
-def check_same_task(trained: Task, given: Task) -> None:
+def check_same_task(trained: Task | PACE, given: Task) -> None:
     """Refuse data whose fields are others than those that a model was trained on.
 
     Lengths and steps may differ by what is lost in writing them with few digits.

@@ -104,7 +104,7 @@ def name_differences(old: Document, new: Document, most: int = 3) -> str:
     """Which entries of two documents differ and how, as text for people; empty if none do."""
     was, now = _flat(old), _flat(json.loads(json.dumps(new)))  # as a file gives it back
     changed = [key for key in now | was if was.get(key) != now.get(key)]
-    texts = [f"{key} is {was.get(key)}, now {now.get(key)}" for key in changed[:most]]
+    texts = [f"{key} was {was.get(key)}, now {now.get(key)}" for key in changed[:most]]
     return "; ".join(texts + [f"{len(changed) - most} more"] * (len(changed) > most))
 
 

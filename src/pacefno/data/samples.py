@@ -218,6 +218,10 @@ class ArraySource:
                 f"trajectories: expected (sample, time, channel, *grid), got {tuple(values.shape)}"
                 ": pairs need a target as well"
             )
+        if target is not None and len(target) != len(values):
+            raise FieldError(
+                f"pairs: expected as many targets as inputs, {len(values)}, got {len(target)}"
+            )
         self.values, self.target = values, target
         self.rows = split_rows(len(values), shares, seed)
 
@@ -245,9 +249,14 @@ def split_rows(count: int, shares: Sequence[float], seed: int) -> dict[str, Tens
     return {name: part.sort().values for name, part in zip(SPLITS, parts, strict=True)}
 
 
-def _taken(array: Any, rows: Tensor) -> Tensor:
-    """Some rows of a tensor or of a numpy array, as a tensor of numbers that torch can train on."""
-    found = array[rows] if isinstance(array, Tensor) else torch.as_tensor(array[rows.numpy()])
+def _taken(array: Any, *places: Tensor) -> Tensor:
+    """What lies at some places of a tensor or of a numpy array, as numbers that torch can train
+    on.
+    """
+    if isinstance(array, Tensor):
+        found = array[places]
+    else:
+        found = torch.as_tensor(array[tuple(place.numpy() for place in places)])
     return found if found.is_floating_point() else found.float()
 
 
@@ -291,7 +300,11 @@ class _ArrayTrajectories:
         return Trajectories(_taken(self.values, self.rows[rows]).flatten(1, 2), None, channels)
 
     def cut(self, rows: slice | Tensor, start: int | Tensor, count: int) -> Trajectories:
-        return self.select(rows).window(start, count)
+        chosen = self.rows[rows]
+        first = torch.as_tensor(start).expand(len(chosen))
+        check_window(int(first.min()), int(first.max()), count, self.snapshots)
+        values = _taken(self.values, chosen[:, None], first[:, None] + torch.arange(count))
+        return Trajectories(values.flatten(1, 2), None, int(self.values.shape[2]))
 
 
 # --- reading a split piece by piece ---------------------------------------------------------------

@@ -213,7 +213,7 @@ def _channels(type: FieldType, values: Tensor) -> list[Document]:
 def _coordinates(problem: Problem) -> list[Document]:
     """What can be moved and how far, in words for sliders."""
     task, group = problem.task, problem.task.group
-    reach = problem.reach or default_moves(task, float(problem.input.std())).high
+    reach = problem.reach or default_moves(task, Field(problem.input, task.input)).high
     ranges = task.train_range or (0.0,) * group.size
     found = []
     for name, period, far, known in zip(

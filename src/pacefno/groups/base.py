@@ -52,11 +52,13 @@ class Group(ABC):
         """Pull back: undo :meth:`act` of the same ``xi``, exactly without a Nyquist mode."""
 
     def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:
-        """``act(field, xi)`` but for where things are: what is left out is an isometry of xi alone.
+        """The field with its values changed as :meth:`act` changes them (a boost adds its own),
+        but neither shifted nor turned.
 
-        So ``|act(a, xi) - act(b, xi)|`` is ``|in_place(a, xi) - in_place(b, xi)|``, and so are the
-        norms of each channel and of gradients; with ``pooled`` only the L2 norm over all channels
-        has to be. None where this is not known, which is always right.
+        Shifts and turns keep norms, so ``|act(a, xi) - act(b, xi)|`` is ``|in_place(a, xi) -
+        in_place(b, xi)|``: a loss can be taken here, where nothing has to be moved. The same holds
+        for the norms of each channel and of gradients; with ``pooled`` for the L2 norm over all
+        channels alone. None where a group cannot promise that: use :meth:`act`.
         """
         return None
 

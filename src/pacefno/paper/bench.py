@@ -20,8 +20,7 @@ from pacefno.paper import SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for, data_preset, trained_as
 from pacefno.paper.rows import listed, row_named
-from pacefno.train.defaults import frame_spec
-from pacefno.train.evaluate import Trained, load_run, machine, score
+from pacefno.train.evaluate import Trained, load_as, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, read_log, train
 
 Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
@@ -238,19 +237,11 @@ def epochs_done(jobs: Sequence[Job], places: Places) -> tuple[int, int]:
 
 
 def load_row(run: Path, benchmark: Benchmark, model: str) -> Trained:
-    """The model of a row, from the run that trained it or whose weights it shares."""
-    own = load_run(run)
-    labels, row = own.config.labels, row_named(benchmark.rows, model)
-    problem, trained = labels.get("problem", ""), labels.get("model", "")
-    if problem != benchmark.name:
+    """The model of a benchmark's row, from the run that trained it or whose weights it shares."""
+    own = load_as(run, benchmark.rows, model)
+    if (problem := own.config.labels.get("problem", "")) != benchmark.name:
         raise UsageError(f"{run} was trained on {problem!r}, this is {benchmark.name!r}")
-    if trained not in (model, row.trained_as):
-        raise UsageError(
-            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
-        )
-    frame = frame_spec(row, own.config.task)
-    # The same frame keeps its trained weights: a refined row differs in its inference alone.
-    return own if frame == own.config.frame else load_run(run, frame)
+    return own
 
 
 def score_row(run: Path, benchmark: Benchmark, model: str, source: Source) -> Result:

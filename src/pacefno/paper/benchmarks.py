@@ -60,7 +60,8 @@ class Benchmark:
     in_tables: bool = True  # False for one that is not the paper's: no part of `bench all`
     # Operator and schedule of rows that carry the exact linear part, where they differ.
     split: Sections = field(default_factory=dict)
-    mirror: str = ""  # what is left of the point group where the frame finds the turns
+    # What averages run over where the frame finds the turns already; empty: the equation's group.
+    mirror: str = ""
 
     @property
     def symmetry(self) -> str:
@@ -711,8 +712,3 @@ def benchmark_named(name: str) -> Benchmark:
 def field_benchmarks() -> list[Benchmark]:
     """The benchmarks of pairs of fields."""
     return [benchmark for benchmark in BENCHMARKS.values() if benchmark.task.rollout is None]
-
-
-def trajectory_benchmarks() -> list[Benchmark]:
-    """The benchmarks of whole trajectories."""
-    return [benchmark for benchmark in BENCHMARKS.values() if benchmark.task.rollout is not None]

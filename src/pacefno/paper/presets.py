@@ -30,7 +30,8 @@ SMOKE_TRAJECTORIES: Sections = {
     "operator": {"modes": 8, "width": 8, "head": 16, "layers": 2, "residual": True},
     "schedule": SMOKE_SCHEDULE,
 }
-# Without it PACE fits the slice alone, and overfits where its rival's augmentation is a cure.
+# Frames are displaced in training by up to half of train_range. Without that the operator sees one
+# field of each orbit and overfits, while an augmented FNO sees many.
 TRAJECTORY_JITTER = 0.5
 # What a row that carries the exact linear part is made of, at any size.
 SPLIT_STRUCTURE = ("linear", "points", "flux", "nodes", "activation")

@@ -21,6 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from pacefno.errors import UsageError
+from pacefno.files import replacing
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS
 
 Grid: TypeAlias = Any  # a numpy array of axes
@@ -31,6 +33,7 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
 SIGNED = "RdBu_r"  # colour map of fields with both signs
 INK, FAINT, SHADE = "#24292F", "#8A9099", "#E9F1F7"
 DPI = 160  # of PNG files
+PICTURES = (".png", ".pdf", ".svg")
 TITLES = {name: row.title for name, row in (TRAJECTORY_ROWS | FIELD_ROWS).items()}
 
 
@@ -287,3 +290,12 @@ def png_of(figure: Figure) -> bytes:
     FigureCanvasAgg(figure)
     figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})
     return buffer.getvalue()
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, PDF or SVG, by its ending."""
+    if path.suffix not in PICTURES:
+        raise UsageError(f"{path}: expected a name that ends in {', '.join(PICTURES)}")
+    FigureCanvasAgg(figure)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=DPI, format=path.suffix[1:])

@@ -6,11 +6,7 @@ those for samples of which nothing is known but their dimension, grid and number
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +18,7 @@ from pacefno.data.samples import Samples, Source, TrajectorySamples
 from pacefno.errors import UsageError
 from pacefno.inference import load
 from pacefno.pace import PACE
-from pacefno.registry import lookup, register, registered, unknown
+from pacefno.registry import import_named, lookup, register, registered, unknown
 from pacefno.task import Task
 from pacefno.train.config import RunConfig, make_config, with_overrides
 from pacefno.train.loop import Callbacks, train
@@ -231,7 +227,7 @@ def own_settings(
     schedule["epochs"] = row.share_of(schedule["epochs"])
     return make_config(
         {
-            "labels": {"problem": task.name, "model": model, "preset": preset, **(labels or {})},
+            "labels": {"model": model, "preset": preset, **(labels or {})},
             "seed": seed,
             "task": task,
             "operator": operator,
@@ -296,16 +292,12 @@ def import_operator(name: str) -> str:
     """
     if name in registered("operator"):
         return name
-    module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    top = module.partition(".")[0]
-    if not top or not attribute or importlib.util.find_spec(top) is None:
+    if not all(name.partition(":")):
         raise UsageError(
             f"unknown model {name!r}: expected one of {', '.join(trainable())}, or module:Class "
             "with a module here or on the path"
         )
-    found = getattr(importlib.import_module(module), attribute, None)
+    found = import_named(name)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise UsageError(f"{name}: expected a class of torch.nn.Module, got {found!r}")
     known = registered("operator")

@@ -6,7 +6,7 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,8 @@ from pacefno.data.samples import (
     in_batches,
 )
 from pacefno.errors import UsageError
-from pacefno.fields import Box, Field
+from pacefno.fields import AXES, Box, Field
+from pacefno.groups import Group
 from pacefno.inference import (
     BATCH,
     Inference,
@@ -44,17 +45,20 @@ from pacefno.metrics import (
     nmse,
     relative_l2,
     relative_l2_channels,
+    typical_speed,
 )
 from pacefno.pace import PACE, Prediction, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
 from pacefno.task import Rollout, Task
 from pacefno.train.config import RunConfig
+from pacefno.train.defaults import frame_spec
 from pacefno.train.objective import ROLLOUT_BATCH, Batch, pairs_of, roll_out, windows
+from pacefno.train.rows import Row, row_named
 
 EQUIVARIANCE_SAMPLES = 20
 EQUIVARIANCE_TRAJECTORIES = 64
-Row = dict[str, Any]
+Scores = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,19 @@ def load_run(run: Path, frame: Spec | None = None) -> Trained:
     return Trained(model, config, seconds, (run / FINAL).exists() or run.name == FINAL)
 
 
+def load_as(run: Path, rows: Mapping[str, Row], model: str) -> Trained:
+    """The model of a row, from the run that trained it or whose weights it shares."""
+    own, row = load_run(run), row_named(rows, model)
+    trained = own.config.labels.get("model", "")
+    if trained not in (model, row.trained_as):
+        raise UsageError(
+            f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
+        )
+    frame = frame_spec(row, own.config.task)
+    # The same frame keeps its trained weights: a refined row differs in its inference alone.
+    return own if frame == own.config.frame else load_run(run, frame)
+
+
 def score(
     model: PACE,
     task: Task,
@@ -88,7 +105,7 @@ def score(
     inference: Inference = "one-shot",
     *,
     ood: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
-) -> Row:
+) -> Scores:
     """The measured part of a row, with the keys of ``results/*.json``.
 
     ``ood`` are the bounds of the elements that move test trajectories; pairs are stored moved.
@@ -103,7 +120,7 @@ def score(
     return row
 
 
-def machine(model: nn.Module) -> Row:
+def machine(model: nn.Module) -> Scores:
     """Where the numbers were made."""
     versions = {
         "pacefno": version("pacefno"),
@@ -118,8 +135,8 @@ def machine(model: nn.Module) -> Row:
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-def _score_pairs(model: PACE, task: Task, source: Source, inference: Inference) -> Row:
-    row: Row = {}
+def _score_pairs(model: PACE, task: Task, source: Source, inference: Inference) -> Scores:
+    row: Scores = {}
     for key, grid in (("id_error", "id"), ("id_error_fine", "ood")):
         pairs = load_pairs(source, "test_id", grid)
         made = predict_batches(model, pairs.input, inference)
@@ -139,7 +156,7 @@ def load_pairs(source: Source, split: str, grid: Any = "id") -> Pairs:
     return pairs
 
 
-def _moved_errors(model: PACE, task: Task, pairs: Pairs, inference: Inference) -> Row:
+def _moved_errors(model: PACE, task: Task, pairs: Pairs, inference: Inference) -> Scores:
     xi = pairs.elements
     started = time.perf_counter()
     made = predict_batches(model, pairs.input, inference, true=xi)
@@ -173,7 +190,7 @@ def _equivariance(model: PACE, task: Task, field: Tensor, inference: Inference) 
     return float(error.mean())
 
 
-def _errors(key: str, task: Task, prediction: Tensor, target: Tensor) -> Row:
+def _errors(key: str, task: Task, prediction: Tensor, target: Tensor) -> Scores:
     """The headline error, its spread over samples, and for several channels each one's."""
     return _summary(key, _measured(task, prediction, target))
 
@@ -187,9 +204,9 @@ def _measured(task: Task, prediction: Tensor, target: Tensor) -> dict[str, Tenso
     return found
 
 
-def _summary(key: str, found: dict[str, Tensor]) -> Row:
+def _summary(key: str, found: dict[str, Tensor]) -> Scores:
     """Means over samples, and the spread of the headline error."""
-    row: Row = {key: float(found[""].mean()), f"{key}_std": float(found[""].std())}
+    row: Scores = {key: float(found[""].mean()), f"{key}_std": float(found[""].std())}
     if "_pooled" in found:
         row[f"{key}_pooled"] = float(found["_pooled"].mean())
         row[f"{key}_channels"] = found["_channels"].mean(dim=0).tolist()
@@ -202,7 +219,7 @@ def _summary(key: str, found: dict[str, Tensor]) -> Row:
 @torch.no_grad()
 def _score_rollouts(
     model: PACE, task: Task, source: Source, ood: tuple[tuple[float, ...], tuple[float, ...]]
-) -> Row:
+) -> Scores:
     """LPSDA's NMSE on the test trajectories as they are, and moved beyond the training range."""
     test = source.load("test")
     assert isinstance(test, Trajectories) and task.rollout is not None
@@ -245,7 +262,7 @@ def pulled_back(task: Task, moved: Trajectories, xi: Tensor, prediction: Tensor)
     return task.group.inverse(Field(prediction, type, moved.box), xi).values
 
 
-def _nmse(key: str, errors: Tensor) -> Row:
+def _nmse(key: str, errors: Tensor) -> Scores:
     """Errors ``(B, S)``: their sum over snapshots with its spread, their mean, and each one's."""
     total = errors.double().sum(dim=1)
     return {
@@ -283,19 +300,29 @@ class Moves:
         xi = task.group.sample(self.low, self.high, count, generator)
         return xi if self.inexact else task.group.composable(xi)
 
+    def by_kind(self, group: Group) -> dict[str, dict[int, float]]:
+        """How far at most, by the kind of motion and the number of the coordinate."""
+        found: dict[str, dict[int, float]] = {}
+        for i, (name, period) in enumerate(zip(group.coordinates, group.periods, strict=True)):
+            kind = "shift" if name in AXES else "turn" if math.isfinite(period) else "boost"
+            found.setdefault(kind, {})[i] = self.high[i]
+        return found
+
     def generator(self, task: Task) -> torch.Generator:
         return generator_for("out of distribution", task.name, self.seed)
 
 
-def default_moves(task: Task, speed: float) -> Moves:
+def default_moves(task: Task, field: Field) -> Moves:
     """From the range of training to half a period; velocities to three times that range.
 
-    Without a range of training from 0 on, and velocities up to ``speed``.
+    Without a range of training from 0 on, and velocities up to that of some samples.
     """
-    low = task.train_range or (0.0,) * task.group.size
+    group = task.group
+    low = task.train_range or (0.0,) * group.size
+    usual = {name: typical_speed(field) for name in group.coordinates if "velocity" in name}
     high = [
-        period / 2 if math.isfinite(period) else BEYOND * least or speed
-        for least, period in zip(low, task.group.periods, strict=True)
+        period / 2 if math.isfinite(period) else BEYOND * least or usual.get(name, 0.0)
+        for name, least, period in zip(group.coordinates, low, group.periods, strict=True)
     ]
     return Moves(tuple(map(min, low, high)), tuple(high))
 
@@ -335,7 +362,7 @@ def score_own(
     *,
     moves: Moves | None = None,
     inference: Inference = "one-shot",
-) -> Row:
+) -> Scores:
     """Errors on held-out samples of one's own, at rest and moved; nothing is read all at once.
 
     ``id_error`` is that of the test samples as they are, ``ood_error`` that of the same samples
@@ -362,7 +389,7 @@ def score_own(
             if fine and grid == "id":
                 continue
             if moves is None:
-                moves = default_moves(task, float(x.std()))
+                moves = default_moves(task, Field(x, task.input, box))
             generator = moves.generator(task) if generator is None else generator
             xi = moves.elements(task, len(x), generator).to(weight.device)
             moved = task.group.act(Field(x, task.input, box), xi)
@@ -374,7 +401,7 @@ def score_own(
             note("equivariance_error", relative_l2(back, made.values).double())
             note("undetermined", (made.frame.quality <= 0).double())
     assert moves is not None
-    row: Row = {}
+    row: Scores = {}
     for key in ("id_error", "id_error_fine", "ood_error", "ood_error_canonical"):
         if key in found:
             parts = {name: torch.cat([p[name] for p in found[key]]) for name in found[key][0]}
@@ -399,18 +426,17 @@ def score_own(
 def sweep_own(
     model: PACE, task: Task, source: Source, moves: Moves
 ) -> dict[str, list[tuple[float, float]]]:
-    """The error in the canonical frame against the size of a shift and of a boost, each alone.
+    """The error in the canonical frame against the size of a shift, a turn and a boost, each alone.
 
     Sizes are those of every coordinate of that kind, up to the largest of ``moves``; the share of
     it and the mean error, over a few test samples.
     """
     weight, found = real_weight(model, torch.empty(0)), dict[str, list[tuple[float, float]]]()
     batches = list(own_batches(task, source, among=BATCH))
-    parts = {"shift": slice(0, task.group.spatial), "boost": slice(task.group.spatial, None)}
-    for name, part in parts.items():
+    for name, part in moves.by_kind(task.group).items():
         mask = torch.zeros(task.group.size, dtype=torch.float64)
-        mask[part] = 1
-        for share in SWEEP if bool(mask.any()) else ():
+        mask[list(part)] = 1
+        for share in SWEEP:
             errors, generator = [], moves.generator(task)
             for batch in batches:
                 x, y = batch.input.to(weight), batch.target.to(weight)
@@ -454,7 +480,7 @@ def _quietly(
         return predict(model, x, inference, true=true, box=box)
 
 
-def _own_rollouts(model: PACE, task: Task, samples: TrajectorySamples, moves: Moves) -> Row:
+def _own_rollouts(model: PACE, task: Task, samples: TrajectorySamples, moves: Moves) -> Scores:
     """Relative errors of long predictions by snapshot, at rest and moved (in the canonical frame).
 
     A sample whose prediction stops being finite counts as infinite from there on.

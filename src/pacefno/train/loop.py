@@ -31,13 +31,14 @@ from pacefno.checkpoint import (
     save_checkpoint,
     unpack_optimizer,
 )
+from pacefno.data.recipe import name_differences
 from pacefno.data.samples import Source
 from pacefno.errors import UsageError
 from pacefno.files import lock_folder, remove_stale_temporaries, write_text
 from pacefno.inference import describe_model, weights_of
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
-from pacefno.train.config import RunConfig, changed_settings
+from pacefno.train.config import RunConfig
 from pacefno.train.objective import (
     BALANCE_EVERY,
     Batch,
@@ -103,6 +104,26 @@ class Callbacks:
 # --- a run ----------------------------------------------------------------------------------------
 
 
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """The same bits from the same settings on the same machine, build and number of threads.
+
+    New memory is not filled first, which would take a twentieth of a step. What the caller had
+    chosen is restored.
+    """
+    memory: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+        memory.fill_uninitialized_memory = before[1]
+
+
+@deterministic()
 def train(
     config: RunConfig,
     source: Source,
@@ -124,7 +145,6 @@ def train(
     if fabric is None:
         fabric = make_fabric(config)
         fabric.launch()
-    be_deterministic()
     data = make_data(config, source)
     if initial is None:
         check_memory(config)  # before all samples are read for their statistics
@@ -167,7 +187,9 @@ def check_settings(run: Path, config: RunConfig) -> None:
 def settings_since(stored: dict[str, Any], config: RunConfig) -> str:
     """What differs between a stored configuration and this one, as text."""
     known = RunConfig.model_validate(stored).model_dump(mode="json")  # fills in later settings
-    return changed_settings(known, config.model_dump(mode="json"))
+    own = config.model_dump(mode="json")
+    labels = {"labels": own["labels"]}  # names for people, not settings
+    return name_differences(known | labels, own)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -179,21 +201,12 @@ def make_fabric(config: RunConfig) -> Fabric:
     world = int(os.environ.get("WORLD_SIZE", 1))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return Fabric(
-        accelerator="auto",
+        accelerator="cuda" if torch.cuda.is_available() else "cpu",  # MPS has no float64
         devices=local,
         num_nodes=world // local,
         strategy="ddp" if world > 1 else "auto",
         precision="32-true" if config.precision == "64-true" else config.precision,
     )
-
-
-def be_deterministic() -> None:
-    """The same bits from the same settings on the same machine, build and number of threads.
-
-    New memory is not filled first, which would take a twentieth of a step.
-    """
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def write_log(run: Path, records: list[dict[str, Any]]) -> None:

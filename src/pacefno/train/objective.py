@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -257,8 +257,11 @@ class PairData(TrainingData):
                 few = pairs_of(self.train.select(order[rows])).to(place.device)
                 x, y = coarsen(few.input, stride), coarsen(few.target, stride)
                 xi = elements[rows].to(place.device)
-                batch = self._moved(x, y, xi) if schedule.moved else self._still(x, y, xi)
-                yield with_jitter(batch, None if jitter is None else jitter[own].to(place.device))
+                still = Batch(x, y, torch.zeros_like(xi), unmoved=y)
+                batch = self._moved(x, y, xi) if schedule.moved else still
+                yield replace(
+                    batch, jitter=None if jitter is None else jitter[own].to(place.device)
+                )
 
     def _moved(self, x: Tensor, y: Tensor, xi: Tensor) -> Batch:
         """Lines 2-3 of Algorithm 1: one element of space-time moves input and target."""
@@ -268,10 +271,6 @@ class PairData(TrainingData):
             for values, type in ((x, task.input), (y, task.output))
         ]
         return Batch(moved[0], moved[1], xi, unmoved=y)
-
-    @staticmethod
-    def _still(x: Tensor, y: Tensor, xi: Tensor) -> Batch:
-        return Batch(x, y, torch.zeros_like(xi), unmoved=y)
 
     @torch.no_grad()
     def validate(self, model: nn.Module, device: torch.device) -> float:
@@ -313,7 +312,11 @@ class CanonicalPairs:
         return self._pulled[stride]
 
     def batch(self, chosen: Tensor, xi: Tensor, stride: int, device: torch.device) -> Batch:
-        """Moving a sample moves its frame alone, and what a boost adds to its target."""
+        """Some pulled-back samples.
+
+        Moving a sample by xi makes its frame ``xi * frame``: its pulled-back input stays as it is,
+        and of its target only what a boost adds changes.
+        """
         x, y, first = (part[chosen].to(device) for part in self.pulled(stride))
         xi = xi.to(device) if self.moved else torch.zeros_like(first)
         frame = self.task.group.compose(xi, first) if self.moved else first
@@ -325,7 +328,7 @@ class CanonicalPairs:
 class CanonicalWindows:
     """Every window of the training trajectories pulled back by a frame that has nothing to learn.
 
-    They are not moved: whoever is at rest in a frame is given no elements.
+    Used where samples are not moved in training (``schedule.moved`` is false).
     """
 
     def __init__(self, config: RunConfig, train: Trajectories, model: PACE) -> None:
@@ -434,13 +437,6 @@ def is_pooled(config: RunConfig) -> bool:
     return config.loss.error == "squared" or not (config.loss.h1 or config.task.per_channel)
 
 
-def with_jitter(batch: Batch, jitter: Tensor | None) -> Batch:
-    """The batch with displaced frames."""
-    if jitter is None:
-        return batch
-    return Batch(batch.input, batch.target, batch.xi, batch.unmoved, batch.box, jitter)
-
-
 @final
 class WindowData(TrainingData):
     """Windows of trajectories: the first snapshots are given, the rest is the target."""
@@ -482,7 +478,7 @@ class WindowData(TrainingData):
             for start in range(0, self.samples - schedule.batch + 1, schedule.batch):
                 batch = self._cut(order[start : start + schedule.batch], generator, stride)
                 jitter = self.jitter(schedule.batch, generator)
-                yield on_device(with_jitter(batch, jitter), place)
+                yield on_device(replace(batch, jitter=jitter), place)
 
     def _cut(self, chosen: Tensor, generator: torch.Generator, stride: int) -> Batch:
         """Cut first and moved then: a boost that began earlier is a larger shift, and shifts are
@@ -682,39 +678,22 @@ class PredictionAndFrame(nn.Module):
         the loss costs least (:meth:`PACE.beside`). With a ``frame`` field and target are pulled
         back by it already.
         """
-        if not self.training:
-            return self.model(field, box=box)
-        if target is not None:
-            return self._beside(field, target, hint, box, jitter, frame, pooled)
-        if jitter is None:
-            made = self.model.predict(field, box=box, hint=hint)
-            return made.values, made.frame.xi
-        # The operator then sees the canonical field moved by ``jitter``, and what it predicts is
-        # pushed out all the same: it learns a neighbourhood of the slice, not the slice alone.
-        group = self.model.group
-        xi = self.model.frame_of(field, box).xi
-        displaced = group.compose(xi, group.inverse_element(jitter.to(xi)))
-        return self.model.at(field, displaced, box=box), xi
-
-    def _beside(
-        self,
-        field: Tensor,
-        target: Tensor,
-        hint: Tensor | None,
-        box: Box | None,
-        jitter: Tensor | None,
-        frame: Tensor | None,
-        pooled: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
         model, group = self.model, self.model.group
+        if not self.training:
+            return model(field, box=box)
         if frame is not None:
+            assert target is not None
             made = model.operator(field) if box is None else model.operator(field, box=box)
             predicted = Field(made.to(target.dtype), model.output, box)
             moved = group.in_place(predicted, frame, pooled=pooled)
             assert moved is not None
             return moved.values, target, frame
         xi = model.frame(Field(field, model.input, box), hint).xi
+        # With ``jitter`` the operator sees the canonical field moved by it, and what it predicts is
+        # pushed out all the same: it learns a neighbourhood of the slice, not the slice alone.
         at = xi if jitter is None else group.compose(xi, group.inverse_element(jitter.to(xi)))
+        if target is None:
+            return model.at(field, at, box=box), xi
         return *model.beside(field, target, at, box=box, pooled=pooled), xi
 
 

@@ -17,7 +17,6 @@ from pacefno.data.recipe import PairRecipe
 from pacefno.data.samples import Pairs
 from pacefno.data.store import PairDataset
 from pacefno.fields import Field
-from pacefno.files import write_bytes
 from pacefno.grid import energy_spectrum, points
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
@@ -309,7 +308,7 @@ def draw_rollouts(
 
 
 def draw_samples(dataset: PairDataset, recipe: PairRecipe, path: Path) -> None:
-    """Write a PNG: three samples, each above its copy that was moved out of distribution."""
+    """Draw three samples, each above its copy that was moved out of distribution."""
     plain, moved = (dataset.load(split, "ood", SAMPLES) for split in ("test_id", "test_ood"))
     task, labels, heads = recipe.task, [], []
     rows: list[list[Panel]] = [[] for _ in range(2 * len(plain))]
@@ -328,11 +327,11 @@ def draw_samples(dataset: PairDataset, recipe: PairRecipe, path: Path) -> None:
         labels += [f"sample {i}", "\n".join(["moved by", *by])]
     figure = draw_panels(rows, labels, heads, size=1.5)
     figure.suptitle(_headline(dataset, recipe), fontsize=11)
-    write_bytes(path, style.png_of(figure))
+    style.save_picture(figure, path)
 
 
 def draw_spectra(dataset: PairDataset, recipe: PairRecipe, path: Path) -> None:
-    """Write a PNG: energy spectra of the first input and the last output, channel by channel."""
+    """Draw energy spectra of the first input and the last output, channel by channel."""
     task, pairs = recipe.task, dataset.load("test_id", "ood")
     names = task.output.channels
     width = max(5.0, 3.6 * len(names))
@@ -350,7 +349,7 @@ def draw_spectra(dataset: PairDataset, recipe: PairRecipe, path: Path) -> None:
     style.legend_below(figure)
     text = f"{_headline(dataset, recipe)}\nenergy spectra, mean of {len(pairs)} samples"
     figure.suptitle(text, fontsize=10)
-    write_bytes(path, style.png_of(figure))
+    style.save_picture(figure, path)
 
 
 def draw_spectrum(axis: Axes, fields: Tensor, look: Look) -> None:

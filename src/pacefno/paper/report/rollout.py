@@ -19,7 +19,7 @@ from torch import Tensor
 from pacefno.data.samples import evenly
 from pacefno.errors import UsageError
 from pacefno.files import PathError
-from pacefno.paper.style import BLUE, DPI, GREY, INK, SIGNED, label, new_figure, tidy
+from pacefno.paper.style import BLUE, GREY, INK, SIGNED, label, new_figure, tidy
 from pacefno.task import Task
 from pacefno.train.rollout import Forecast
 
@@ -182,12 +182,3 @@ def write_film(
     except (subprocess.CalledProcessError, BrokenPipeError):  # it may lack a codec
         path.unlink(missing_ok=True)
         raise PathError(path, "ffmpeg could not write it: say .gif") from None
-
-
-def save_picture(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, PDF or SVG, by its ending."""
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise UsageError(f"--picture: expected a name that ends in .png, .pdf or .svg, got {path}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DPI)
