@@ -138,6 +138,16 @@ def test_a_long_training_has_the_papers_updates_and_the_rest_of_standard(name: s
     assert data_digest(benchmark, "long") == data_digest(benchmark, "standard")
 
 
+def test_a_row_with_settings_of_its_own_has_them_and_is_not_the_papers() -> None:
+    benchmark = benchmark_named("navier_stokes")
+    config = config_for(benchmark, "pace-products", "standard", 42)
+    assert (config.schedule.batch, config.operator["activation"]) == (10, "products")
+    with pytest.raises(UsageError, match="no preset 'paper'"):
+        config_for(benchmark, "pace-products", "paper", 42)
+    jobs = plan(["navier_stokes"], "paper", [], [42])
+    assert jobs and "pace-products" not in [job.trained for job in jobs]
+
+
 def test_the_group_fno_of_the_paper_preset_is_over_space_and_time_too() -> None:
     benchmark = benchmark_named("navier_stokes")
     rows = {m: config_for(benchmark, m, "paper", 42).operator for m in ("gfno", "gfno-literal")}

@@ -18,7 +18,7 @@ from pacefno.errors import UsageError
 from pacefno.files import lock_folder, make_folder, write_text
 from pacefno.paper import SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
-from pacefno.paper.presets import config_for, data_preset, trained_as
+from pacefno.paper.presets import config_for, data_preset, has_preset, trained_as
 from pacefno.paper.rows import listed, row_named
 from pacefno.train.evaluate import Trained, load_as, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, read_log, train
@@ -130,13 +130,14 @@ class Places:
 def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]) -> list[Job]:
     """All trainings, seed by seed: a table with one seed is complete before the next begins.
 
-    Without ``models``: all listed rows of each benchmark.
+    Without ``models``: all listed rows of each benchmark that have this preset.
     """
     jobs: list[Job] = []
     for name in benchmarks:
         benchmark = benchmark_named(name)
         groups: dict[str, list[str]] = {}
-        for model in models or listed(benchmark.rows):
+        usual = [n for n in listed(benchmark.rows) if has_preset(benchmark.rows[n], preset)]
+        for model in models or usual:
             groups.setdefault(trained_as(benchmark, model), []).append(model)
         for seed in seeds:
             for trained, rows in groups.items():

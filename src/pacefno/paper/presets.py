@@ -16,7 +16,7 @@ from pacefno.paper.rows import Row, row_named
 from pacefno.registry import unknown
 from pacefno.task import Task
 from pacefno.train import defaults
-from pacefno.train.config import ConfigError, RunConfig, make_config
+from pacefno.train.config import ConfigError, RunConfig, make_config, with_overrides
 from pacefno.train.defaults import frame_spec
 
 OPERATOR = {"modes": 12, "width": 32, "group_width": 16, "layers": 4, "head": 128}
@@ -42,13 +42,18 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     row = row_named(benchmark.rows, model)
     if preset not in PRESETS:
         raise ConfigError(unknown("preset", preset, PRESETS))
+    if not has_preset(row, preset):
+        raise ConfigError(
+            f"{model!r} trains with settings of its own ({', '.join(row.settings)}), so it has no "
+            "preset 'paper': choose 'standard' or 'long'"
+        )
     sections = preset_sections(benchmark, row, model, preset)
     task = benchmark.task if row.history is None else benchmark.task.over(row.history)
     operator, scaling = operator_spec(benchmark, row, task, sections["operator"])
     schedule = sections["schedule"] | {"moved": row.moved, "windows": row.windows}
     schedule["epochs"] = row.share_of(schedule["epochs"])
     labels = {"problem": benchmark.name, "model": model, "preset": preset}
-    return make_config(
+    config = make_config(
         {
             "labels": labels,
             "seed": seed,
@@ -60,6 +65,12 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
             "schedule": schedule,
         }
     )
+    return with_overrides(config, row.settings) if row.settings else config
+
+
+def has_preset(row: Row, preset: str) -> bool:
+    """Whether a row can be trained in a preset: one with settings of its own is not the paper's."""
+    return preset != "paper" or not row.settings
 
 
 def data_preset(preset: str) -> str:

@@ -102,6 +102,7 @@ STYLES: dict[str, Style] = {
     "pace": Style(BLUE, "-", "o", 3.2),
     "pace-tta": Style(SKY, "--", "s", 2.0),
     "pace-oracle": Style(BLACK, ":", "*", 1.6),
+    "pace-products": Style(BLUE, "--", "^", 1.4),
     "pace-free": Style(GREEN, "--", "P", 1.4),
     "pace-cnn": Style(GREEN, "-", "X", 2.0),
     "pace-cnn-tta": Style(GREEN, ":", "x", 1.4),

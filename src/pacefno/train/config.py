@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -176,7 +177,7 @@ def make_config(document: dict[str, Any], what: str = "settings") -> RunConfig:
 # --- changes from the command line ----------------------------------------------------------------
 
 
-def with_overrides(config: RunConfig, assignments: list[str]) -> RunConfig:
+def with_overrides(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
     """The configuration with ``--set section.key=value`` applied."""
     document = config.model_dump(mode="json")
     for assignment in assignments:

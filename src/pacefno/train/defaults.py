@@ -225,7 +225,7 @@ def own_settings(
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
     schedule["epochs"] = row.share_of(schedule["epochs"])
-    return make_config(
+    config = make_config(
         {
             "labels": {"model": model, "preset": preset, **(labels or {})},
             "seed": seed,
@@ -237,6 +237,7 @@ def own_settings(
             "on_undetermined": "warn",
         }
     )
+    return with_overrides(config, row.settings) if row.settings else config
 
 
 def own_sizes(task: Task, grid: tuple[int, ...], preset: str) -> dict[str, Any]:
@@ -330,6 +331,6 @@ def fit(
     ``changes`` are settings as ``--set`` takes them: ``("schedule.epochs=50",)``. See
     :func:`own_settings` for the rest.
     """
-    config = with_overrides(own_settings(task, source, model, preset, seed), list(changes))
+    config = with_overrides(own_settings(task, source, model, preset, seed), changes)
     train(config, source, Path(folder), resume=resume, callbacks=callbacks)
     return load(folder)

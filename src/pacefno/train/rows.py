@@ -36,6 +36,7 @@ class Row:
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
     epochs: float = 1.0  # times those of the others
+    settings: tuple[str, ...] = ()  # what else differs from the preset, as `--set` says it
     listed: bool = True  # False for rows that are trained for ablations only
 
     def share_of(self, epochs: int) -> int:
@@ -75,6 +76,13 @@ FIELD_ROWS: dict[str, Row] = {
     ),
     "pace-oracle": Row(
         "PACE, true frame", frame="equivariant", moved=True, inference="oracle", trained_as="pace"
+    ),
+    "pace-products": Row(
+        "PACE, half the batch and products of channels",
+        frame="equivariant",
+        moved=True,
+        settings=("schedule.batch=10", "operator.activation=products"),
+        one_seed=True,
     ),
     "pace-free": Row(
         "PACE, learned frame without alignment", frame="free", moved=True, one_seed=True

@@ -253,12 +253,13 @@ def markdown_symmetries(tables: Tables) -> str:
     In brackets what the error is of PACE's without, and how many times as long the training takes.
     """
     of_pairs = [table for table in tables.values() if not table.of_rollouts]
+    shown = [name for name in SYMMETRY_ROWS if any(table.line(name) for table in of_pairs)]
     rows = [
-        [table.benchmark.title, *(_symmetry_cell(table, name) for name in SYMMETRY_ROWS)]
+        [table.benchmark.title, *(_symmetry_cell(table, name) for name in shown)]
         for table in of_pairs
-        if any(table.line(name) for name in SYMMETRY_ROWS if name != "pace")
+        if any(table.line(name) for name in shown if name != "pace")
     ]
-    return _aligned(["problem", *SYMMETRY_ROWS.values()], rows) + "\n"
+    return _aligned(["problem", *(SYMMETRY_ROWS[name] for name in shown)], rows) + "\n"
 
 
 def _symmetry_cell(table: Table, name: str) -> str:
