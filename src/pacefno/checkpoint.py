@@ -134,7 +134,7 @@ def prune(run: Path, keep: int = 2) -> None:
     for i, path in enumerate(epochs):
         if good == keep:
             remove(path)
-        elif (i == 0 and keep > 1) or _is_good(path):
+        elif (i == 0 and keep > 1) or loads(path):
             good += 1
 
 
@@ -236,7 +236,8 @@ def _check_name(path: Path) -> None:
         raise CheckpointError(path, f"expected a name that ends in .safetensors: {never}")
 
 
-def _is_good(path: Path) -> bool:
+def loads(path: Path) -> bool:
+    """Whether a checkpoint is there and whole."""
     try:
         load_checkpoint(path)
     except CheckpointError:

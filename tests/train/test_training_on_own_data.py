@@ -38,11 +38,11 @@ from pacefno.fields import Field
 from pacefno.metrics import relative_l2
 from pacefno.task import Task
 from pacefno.train.config import with_overrides
-from pacefno.train.defaults import own_settings, trainable
+from pacefno.train.defaults import own_settings
 from pacefno.train.evaluate import Moves, by_snapshot, default_moves, finite, score_own
 from pacefno.train.loop import train
 from pacefno.train.objective import Place, build_model, check_memory, make_data, rollouts, windows
-from pacefno.train.rows import FIELD_ROWS
+from pacefno.train.rows import FIELD_ROWS, trainable
 from training_examples import InMemory
 
 RUNNER = CliRunner()
@@ -418,6 +418,21 @@ def test_samples_are_boosted_by_the_speed_of_their_flow_and_not_by_their_pressur
     field = torch.stack([7 + u, u.T, 1e5 + 1e3 * u])[None]
     moves = default_moves(task, Field(field, type))
     assert moves.high == pytest.approx((0.5, 0.5, 0.5**0.5, 0.5**0.5), rel=1e-4)
+
+
+def test_shifts_turns_and_boosts_are_swept_apart_and_nothing_without_a_motion() -> None:
+    from pacefno.paper.report.own import Scored, draw_sweeps
+
+    group = pacefno.SpecialGalilean()
+    moves = Moves((0.0,) * group.size, tuple(range(1, 1 + group.size)))
+    kinds = moves.by_kind(group)
+    assert {kind: sorted(sizes) for kind, sizes in kinds.items()} == {
+        "shift": [0, 1],
+        "turn": [2],
+        "boost": [3, 4],
+    }
+    still = Task(input=TASK.input, output=TASK.output, group=pacefno.groups.Trivial(2))
+    assert draw_sweeps(still, [Scored({"model": "fno"}, {}, {})]) is None
 
 
 def test_training_leaves_the_mode_of_torch_as_it_was(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ from pacefno.cli._runs import (
     score_own_run,
 )
 from pacefno.errors import UsageError
-from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
+from pacefno.paper.rows import TRAJECTORY_ROWS
+from pacefno.train.rows import trainable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from pacefno.data.samples import Source
     from pacefno.pace import PACE
     from pacefno.train.config import RunConfig
-
-TRAINABLE = ", ".join(name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as)
 
 
 def import_modules(names: list[str]) -> None:
@@ -141,7 +140,7 @@ def train_command(
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"What to train: {TRAINABLE}; on KdV and its like "
+            help=f"What to train: {', '.join(trainable())}; on KdV and its like "
             f"{', '.join(TRAJECTORY_ROWS)}; on your own data also module:Class, an operator of "
             "your own, and pace:module:Class, PACE around it.",
             show_default="pace, or pace-20",

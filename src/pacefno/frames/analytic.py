@@ -176,7 +176,7 @@ class StrongestWaveSlice(CanonicalSlice):
         """Position of a crest, wavenumber and share of variance along one axis, each ``(B,)``."""
         linear = self._waves(values, weights, axis)
         square = self._waves(density, weights[:1], axis)
-        wave = torch.where(linear[2] > self.negligible, *self._stacked(linear, square))
+        wave = torch.where(linear[2] > self.negligible, torch.stack(linear), torch.stack(square))
         position, number, share = wave.unbind(dim=0)
         determined = share > self.negligible
         return (
@@ -184,10 +184,6 @@ class StrongestWaveSlice(CanonicalSlice):
             torch.where(determined, number, 1.0),
             torch.where(determined, share, 0.0),
         )
-
-    @staticmethod
-    def _stacked(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        return torch.stack(first), torch.stack(second)
 
     def _waves(self, values: Tensor, weights: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         others = [a for a in range(2, values.ndim) if a != axis + 2]

@@ -22,7 +22,7 @@ from pacefno.registry import import_named, lookup, register, registered, unknown
 from pacefno.task import Task
 from pacefno.train.config import RunConfig, make_config, with_overrides
 from pacefno.train.loop import Callbacks, train
-from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, listed, row_named
+from pacefno.train.rows import FIELD_ROWS, GROUP_FNOS, Row, row_named, trainable
 
 Spec = dict[str, Any]
 
@@ -307,11 +307,6 @@ def import_operator(name: str) -> str:
             return other
     register("operator", name)(found)
     return name
-
-
-def trainable() -> list[str]:
-    """The names of the rows that have a training of their own."""
-    return [name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as]
 
 
 def fit(

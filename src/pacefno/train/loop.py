@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from pacefno.checkpoint import (
     EPOCH,
     FINAL,
-    CheckpointError,
     load_checkpoint,
+    loads,
     newest,
     pack_optimizer,
     prune,
@@ -167,11 +167,7 @@ def train(
 
 def is_finished(run: Path) -> bool:
     """Whether the run holds a finished model that loads; a damaged one is made again."""
-    try:
-        load_checkpoint(run / FINAL)
-    except CheckpointError:
-        return False
-    return True
+    return loads(run / FINAL)
 
 
 def check_settings(run: Path, config: RunConfig) -> None:

@@ -156,6 +156,11 @@ def listed(rows: Mapping[str, Row]) -> list[str]:
     return [name for name, row in rows.items() if row.listed]
 
 
+def trainable() -> list[str]:
+    """The names of the rows of fields that have a training of their own."""
+    return [name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as]
+
+
 def row_named(rows: Mapping[str, Row], name: str) -> Row:
     """A row by its name, or an error that lists what there is."""
     if name not in rows:

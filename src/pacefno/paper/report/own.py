@@ -19,7 +19,7 @@ from pacefno.paper.style import (
     finish,
     legend_below,
     line_look,
-    new_figure,
+    panels,
     save,
     statistic,
     title_of,
@@ -40,7 +40,7 @@ COLUMNS = {
 @final
 @dataclass(frozen=True)
 class Scored:
-    """A run with its errors, and those against the size of a shift and of a boost."""
+    """A run with its errors, and those against the size of each kind of motion."""
 
     row: dict[str, Any]
     sweep: dict[str, list[tuple[float, float]]]
@@ -62,14 +62,14 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [cells for _, cells in sorted(lines, key=lambda line: line[0])]
 
 
-def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing:
-    """The error of every model against the size of a shift and of a boost."""
+def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing | None:
+    """The error of every model against the size of each kind of motion; None without a motion."""
     kinds = list(dict.fromkeys(kind for one in scored for kind in one.sweep))
-    figure = new_figure(4.2 * len(kinds), 3.6)
-    first = None  # one scale for all panels: what looks flat is flat
-    for i, kind in enumerate(kinds):
-        axis = figure.add_subplot(1, len(kinds), i + 1, sharey=first)
-        first = first or axis
+    if not kinds:
+        return None
+    # One scale for all panels: what looks flat is flat.
+    figure, (axes,) = panels(4.2 * len(kinds), 3.6, 1, len(kinds), sharey=True)
+    for i, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
         for one in scored:
             model = one.row["model"]
             points = one.sweep.get(kind, [])
@@ -95,10 +95,11 @@ def write_own_report(
     for task, scored in tasks:
         rows = [one.row for one in scored]
         write_text(output / f"{task.name}.json", json.dumps({"rows": rows}, indent=1) + "\n")
-        drawing = draw_sweeps(task, scored)
-        picture = Picture(drawing, save(drawing, output / "figures"))
+        picture = None
+        if drawing := draw_sweeps(task, scored):
+            picture = Picture(drawing, save(drawing, output / "figures"))
+            say(f"{output / 'figures' / drawing.name}.png written")
         sections.append((task, table(rows), picture))
-        say(f"{output / 'figures' / drawing.name}.png written")
     page = fill_template("own.html", sections=sections, columns=COLUMNS)
     write_text(output / PAGE, page)
     return output / PAGE
