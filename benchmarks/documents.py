@@ -3,8 +3,9 @@
     python benchmarks/documents.py [--check]
 
 Between ``<!-- measured:NAME -->`` and ``<!-- /measured -->`` of a page in docs/ stands what
-``content`` of the script ``NAME.py`` beside this one makes of ``results/NAME.json``, so that no
-number on a page is typed. ``--check`` writes nothing and exits with 1 where a page is out of date.
+``content`` of the script ``NAME.py`` beside this one makes of ``results/NAME.json``, or of the file
+that the script calls ``MEASURED``, so that no number on a page is typed. ``--check`` writes nothing
+and exits with 1 where a page is out of date.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ def render(text: str, results: Path = RESULTS) -> str:
 
     def fill(match: re.Match[str]) -> str:
         opening, name, old, closing = match.groups()
-        file = results / f"{name}.json"
+        script = importlib.import_module(name)
+        file = getattr(script, "MEASURED", results / f"{name}.json")
         if not file.exists():
             return opening + old + closing
-        made = importlib.import_module(name).content(json.loads(file.read_text(encoding="utf-8")))
+        made = script.content(json.loads(file.read_text(encoding="utf-8")))
         return f"{opening}\n{made}\n{closing}"
 
     return REGION.sub(fill, text)

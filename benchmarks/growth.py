@@ -6,9 +6,9 @@ One quantity is varied at a time: grid, modes, width, batch, samples, and the gr
 of transformations of a point group, and by the coordinates of a continuous one). Each measurement
 is a process of its own, so that its peak memory is its own; what a process needs before the first
 step (the libraries) is subtracted. Times are processor seconds of one thread, the best of some
-rounds. The exponent is the slope of a straight line through the logarithms of the upper half of
-the points, where fixed costs count least: 1 is linear. An FNO of neuraloperator stands beside ours
-where it is installed.
+rounds; freed memory is kept for the next tensor, as in ``pacefno train``. The exponent is the slope
+of a straight line through the logarithms of the upper half of the points, where fixed costs count
+least: 1 is linear. An FNO of neuraloperator stands beside ours where it is installed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.ticker import NullLocator
 from torch import Tensor, nn
 
 import pacefno
 from _timing import machine
 from documents import markdown
+from pacefno.cli._console import keep_freed_memory
 from pacefno.operators import GroupFNO
+from pacefno.paper import style
 
 
 @dataclass(frozen=True)
@@ -193,26 +196,31 @@ def exponent(sizes: list[float], values: list[float]) -> float:
     return float((x * (y - y.mean())).sum() / x.square().sum())
 
 
-def draw(rows: dict[str, Any], path: Path) -> None:
-    """Times and memory against size, a panel for each quantity."""
-    from matplotlib.figure import Figure
+LOOKS = {
+    "fno": {"color": style.VERMILION, "marker": "o", "label": "FNO"},
+    "pace": {"color": style.BLUE, "marker": "s", "label": "PACE around it"},
+    "peer": {"color": style.GREY, "marker": "D", "label": "neuraloperator's FNO"},
+}
+DRAWN = ("points in 1-D", "points per axis in 2-D", "width", "batch")  # of a training
 
-    quantities = sorted({name.split(", ", 1)[1] for name in rows})
-    figure = Figure(figsize=(4 * len(quantities), 6), layout="constrained")
-    panels = figure.subplots(2, len(quantities), squeeze=False)
-    for column, quantity in enumerate(quantities):
-        for name, row in rows.items():
-            model, own = name.split(", ", 1)
-            if own == quantity:
-                for line, key, scale in ((0, "seconds", 1.0), (1, "bytes", 1e6)):
+
+def draw(rows: dict[str, Any], path: Path) -> None:
+    """Seconds and memory of a training step against size, a column for each quantity."""
+    figure, panels = style.panels(3.1 * len(DRAWN), 5.2, 2, len(DRAWN), sharex="col")
+    parts = ("seconds", 1.0, "processor seconds of a step"), ("bytes", 1e6, "peak memory, MB")
+    for column, quantity in enumerate(DRAWN):
+        for line, (key, scale, name) in enumerate(parts):
+            axis = panels[line, column]
+            for model, look in LOOKS.items():
+                if row := rows.get(f"{model}, training, {quantity}"):
                     values = [value / scale for value in row[key]]
-                    label = f"{model} ({row['exponents'][key]:.2f})"
-                    panels[line, column].loglog(row["sizes"], values, "o-", label=label)
-        panels[0, column].set(title=quantity, ylabel="processor seconds")
-        panels[1, column].set(ylabel="peak memory, MB")
-        for line in (0, 1):
-            panels[line, column].legend()
-    figure.savefig(path, dpi=110)
+                    axis.plot(row["sizes"], values, markersize=4, **look)
+            style.finish(axis, quantity if line else "", "" if column else name, log="xy")
+            axis.set_xticks(row["sizes"] if row else [], minor=False)
+            axis.set_xticklabels([f"{size:g}" for size in row["sizes"]] if row else [])
+            axis.xaxis.set_minor_locator(NullLocator())
+    style.legend_below(figure)
+    style.save_picture(figure, path)
 
 
 def content(document: dict[str, Any]) -> str:
@@ -235,10 +243,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("results/growth.json"))
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--redraw", action="store_true", help="measure nothing, draw what is there")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
+        keep_freed_memory()
         print(json.dumps(measure_here(Case(**json.loads(options.one)), options.rounds)))
+        return
+    if options.redraw:
+        draw(json.loads(options.output.read_text())["rows"], options.figure)
         return
     peer = importlib.util.find_spec("neuralop") is not None
     rows: dict[str, Any] = {}

@@ -12,18 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import operators
 import pace
 from _timing import CLOCKS, HEADER, Clock, Row, load, machine
+from documents import markdown
+from pacefno.paper.benchmarks import BENCHMARKS
 
 HERE = Path(__file__).parent
 RATIOS, RESULTS = HERE / "ratios.json", HERE / "RESULTS.md"
+MEASURED = RATIOS  # what docs/speed.md shows
 TOLERANCE = 1.15
 
 
@@ -63,6 +69,27 @@ def report(rows: list[Row], verdicts: list[str], how: str) -> str:
         times = f"{1e3 * row.base:.2f} | {1e3 * row.mine:.2f} | {row.ratio:.2f}"
         lines.append(f"| {row.problem} | {row.what} | {times} | {bar} | {word} |")
     return "\n".join(lines) + "\n"
+
+
+def content(document: dict[str, Any]) -> str:
+    """What PACE costs with an analytic and a learned frame, a line a problem (docs/speed.md)."""
+    kinds = {
+        r"training .*": "training step",
+        r"inference 20 x .*": "20 samples",
+        r"inference 1 x .*": "one sample",
+    }
+    frames = {"analytic": "analytic frame", "equivariant": "learned frame"}
+    rows = []
+    for name, benchmark in BENCHMARKS.items():
+        cells = []
+        for kind, frame in product(kinds, frames):
+            wanted = re.compile(rf"{name}: {kind}, {frame} frame / .*")
+            found = [r for key, r in document["ratios"].items() if wanted.fullmatch(key)]
+            cells.append(f"{found[0]:.2f}" if found else "–")
+        if set(cells) != {"–"}:
+            rows.append([benchmark.title, *cells])
+    head = [f"{kinds[kind]}, {frames[frame]}" for kind, frame in product(kinds, frames)]
+    return markdown(["problem", *head], rows)
 
 
 def main() -> int:

@@ -47,6 +47,6 @@ def test_a_number_that_was_typed_is_noticed(tmp_path: Path) -> None:
 
 
 def test_every_measured_region_has_a_script_that_fills_it() -> None:
-    names = "audit, export, finite_symmetry, growth, time_to_error"
+    names = "audit, export, finite_symmetry, growth, run, time_to_error"
     done = run("-c", f"import {names}; print(all(callable(m.content) for m in ({names})))")
     assert done.returncode == 0 and done.stdout.strip() == "True", done.stderr[-2000:]
