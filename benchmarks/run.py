@@ -74,11 +74,11 @@ def report(rows: list[Row], verdicts: list[str], how: str) -> str:
 def content(document: dict[str, Any]) -> str:
     """What PACE costs with an analytic and a learned frame, a line a problem (docs/speed.md)."""
     kinds = {
-        r"training .*": "training step",
+        r"training .*": "training",
         r"inference 20 x .*": "20 samples",
         r"inference 1 x .*": "one sample",
     }
-    frames = {"analytic": "analytic frame", "equivariant": "learned frame"}
+    frames = {"analytic": "analytic", "equivariant": "learned"}
     rows = []
     for name, benchmark in BENCHMARKS.items():
         cells = []

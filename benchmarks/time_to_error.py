@@ -224,12 +224,13 @@ def time_to(attempts: Attempts, error: float) -> tuple[float, str] | None:
     return min(found) if found else None
 
 
+def best(attempts: Attempts) -> float:
+    """The lowest error of all attempts."""
+    return min(value for curve in attempts.values() for _, value in curve)
+
+
 def compare(mine: Attempts, theirs: Attempts) -> list[dict[str, Any]]:
     """Seconds of both at some errors that both reach, from large to small."""
-
-    def best(attempts: Attempts) -> float:
-        return min(value for curve in attempts.values() for _, value in curve)
-
     hardest = max(best(mine), best(theirs))
     rows = []
     for level in LEVELS:
@@ -271,17 +272,19 @@ def draw(document: dict[str, Any], path: Path) -> None:
 
 def content(document: dict[str, Any]) -> str:
     """Seconds of both sides to some errors, and what they are of each other (docs/speed.md)."""
-    rows = []
+    rows, lowest = [], []
     for name, found in document["problems"].items():
         title = benchmark_named(name).title
+        errors = (f"{side} {best(found[side]):.4f}" for side in ("pacefno", "neuraloperator"))
+        lowest.append(f"{title} {' and '.join(errors)}")
         for row in found["compared"]:
             sides = (f"{row[f'{side}_seconds']:.0f} ({row[side]})" for side in ("pacefno", "peer"))
-            rows.append([title, f"{row['error']:.4f}", *sides, f"{row['ratio']:.1f}"])
+            rows.append([title, f"{row['error']:.4f}", f"{row['ratio']:.1f}", *sides])
     clock = "processor seconds" if document["clock"] == "cpu" else "seconds"
-    head = ["problem", "validation error", f"pacefno, {clock}", f"neuraloperator, {clock}", "ratio"]
+    head = ["problem", "error", "times faster", f"pacefno, {clock}", f"neuraloperator, {clock}"]
     threads = f"{document['threads']} thread{'s' * (document['threads'] > 1)}"
     how = f"Preset `{document['preset']}`, {threads}, {document['machine']}."
-    return f"{markdown(head, rows)}\n{how}\n"
+    return f"{markdown(head, rows)}\n{how} Lowest errors of all: {'; '.join(lowest)}.\n"
 
 
 def main() -> None:
