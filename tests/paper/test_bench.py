@@ -39,7 +39,7 @@ from pacefno.paper.bench import (
     score_row,
 )
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
-from pacefno.paper.presets import config_for, data_preset, trained_as
+from pacefno.paper.presets import config_for, data_preset, has_preset, trained_as
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed, trajectory_rows
 from pacefno.train.config import ConfigError, ScheduleSettings
 from pacefno.train.loop import Callbacks, StopRequest, is_finished, read_log, train
@@ -62,7 +62,7 @@ def test_every_preset_of_every_row_is_valid(name: str, preset: str) -> None:
         with pytest.raises(ConfigError, match=f"{name} is not in the paper"):
             config_for(benchmark, benchmark.default_row, preset, 42)
         return
-    for model in benchmark.rows:
+    for model in (name for name, row in benchmark.rows.items() if has_preset(row, preset)):
         config = config_for(benchmark, model, preset, 42)
         assert config.labels == {"problem": name, "model": model, "preset": preset}
         if preset != "smoke" and benchmark.task.rollout is None:

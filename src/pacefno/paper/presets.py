@@ -51,7 +51,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     task = benchmark.task if row.history is None else benchmark.task.over(row.history)
     operator, scaling = operator_spec(benchmark, row, task, sections["operator"])
     schedule = sections["schedule"] | {"moved": row.moved, "windows": row.windows}
-    schedule["epochs"] = row.share_of(schedule["epochs"])
+    schedule |= row.share_of(schedule)
     labels = {"problem": benchmark.name, "model": model, "preset": preset}
     config = make_config(
         {

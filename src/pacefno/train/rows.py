@@ -36,12 +36,16 @@ class Row:
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where its training windows begin
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
     epochs: float = 1.0  # times those of the others
+    batch: float = 1.0  # times that of the others
     settings: tuple[str, ...] = ()  # what else differs from the preset, as `--set` says it
     listed: bool = True  # False for rows that are trained for ablations only
 
-    def share_of(self, epochs: int) -> int:
-        """How many of a preset's epochs this row is trained for."""
-        return max(1, round(self.epochs * epochs))
+    def share_of(self, schedule: Mapping[str, Any]) -> dict[str, int]:
+        """Epochs and batch of this row, where a preset or the samples say those of the others."""
+        return {
+            "epochs": max(1, round(self.epochs * schedule["epochs"])),
+            "batch": max(1, round(self.batch * schedule["batch"])),
+        }
 
 
 GROUP_FNOS: dict[str, dict[str, Any]] = {
@@ -81,7 +85,8 @@ FIELD_ROWS: dict[str, Row] = {
         "PACE, half the batch and products of channels",
         frame="equivariant",
         moved=True,
-        settings=("schedule.batch=10", "operator.activation=products"),
+        batch=0.5,
+        settings=("operator.activation=products",),
         one_seed=True,
     ),
     "pace-free": Row(
