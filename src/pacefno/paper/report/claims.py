@@ -429,7 +429,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Geometric view: orbit, slice, quotient", "burgers1d-sweep", "bench burgers1d"),
     ("Pipeline", "burgers2d-canonical", "bench burgers2d"),
     ("OOD prediction, 2-D Burgers (main text)", "burgers2d-predictions", "bench burgers2d"),
-    ("OOD prediction, shallow water (main text)", "shallow_water-predictions",
+    ("OOD prediction, shallow water (main text)", "shallow_water-predictions-h",
      "bench shallow_water"),
     ("OOD prediction, Navier-Stokes (main text)", "navier_stokes-predictions",
      "bench navier_stokes"),
@@ -441,7 +441,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Canonicalization, 2-D Burgers", "burgers2d-canonical", "bench burgers2d"),
     ("OOD prediction, 2-D Burgers, four models", "burgers2d-predictions", "bench burgers2d"),
     ("Canonicalization, shallow water", "shallow_water-canonical", "bench shallow_water"),
-    ("OOD prediction, shallow water, four models", "shallow_water-predictions",
+    ("OOD prediction, shallow water, four models", "shallow_water-predictions-h",
      "bench shallow_water"),
     ("Canonicalization, Navier-Stokes", "navier_stokes-canonical", "bench navier_stokes"),
     ("OOD prediction, Navier-Stokes, four models", "navier_stokes-predictions",
@@ -456,6 +456,7 @@ SHOWN = {  # what differs, by the number of the figure
     2: "the paper's is a drawing; ours are the five stages with real fields",
     6: "one basin here, several in the paper",
     **dict.fromkeys((8, 10, 12, 14), "numbers instead of latent panels"),
+    15: "GFNO is not among the models that are drawn",
 }
 
 
