@@ -16,7 +16,13 @@ from pacefno.paper.rows import Row, row_named
 from pacefno.registry import unknown
 from pacefno.task import Task
 from pacefno.train import defaults
-from pacefno.train.config import ConfigError, RunConfig, make_config, with_overrides
+from pacefno.train.config import (
+    ConfigError,
+    RunConfig,
+    ScheduleSettings,
+    make_config,
+    with_overrides,
+)
 from pacefno.train.defaults import frame_spec
 
 OPERATOR = {"modes": 12, "width": 32, "group_width": 16, "layers": 4, "head": 128}
@@ -51,7 +57,8 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     task = benchmark.task if row.history is None else benchmark.task.over(row.history)
     operator, scaling = operator_spec(benchmark, row, task, sections["operator"])
     schedule = sections["schedule"] | {"moved": row.moved, "windows": row.windows}
-    schedule |= row.share_of(schedule)
+    usual = ScheduleSettings(**schedule)
+    schedule |= row.share_of(usual.epochs, usual.batch)
     labels = {"problem": benchmark.name, "model": model, "preset": preset}
     config = make_config(
         {

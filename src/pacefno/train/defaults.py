@@ -224,7 +224,7 @@ def own_settings(
     operator, scaling = operator_spec(row, task, sizes, point_group)
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
-    schedule |= row.share_of(schedule)
+    schedule |= row.share_of(schedule["epochs"], schedule["batch"])
     config = make_config(
         {
             "labels": {"model": model, "preset": preset, **(labels or {})},

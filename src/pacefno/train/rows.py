@@ -40,11 +40,11 @@ class Row:
     settings: tuple[str, ...] = ()  # what else differs from the preset, as `--set` says it
     listed: bool = True  # False for rows that are trained for ablations only
 
-    def share_of(self, schedule: Mapping[str, Any]) -> dict[str, int]:
-        """Epochs and batch of this row, where a preset or the samples say those of the others."""
+    def share_of(self, epochs: int, batch: int) -> dict[str, int]:
+        """Epochs and batch of this row, from those of the others."""
         return {
-            "epochs": max(1, round(self.epochs * schedule["epochs"])),
-            "batch": max(1, round(self.batch * schedule["batch"])),
+            "epochs": max(1, round(self.epochs * epochs)),
+            "batch": max(1, round(self.batch * batch)),
         }
 
 
