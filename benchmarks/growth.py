@@ -216,8 +216,8 @@ def draw(rows: dict[str, Any], path: Path) -> None:
                     values = [value / scale for value in row[key]]
                     axis.plot(row["sizes"], values, markersize=4, **look)
             style.finish(axis, quantity if line else "", "" if column else name, log="xy")
-            axis.set_xticks(row["sizes"] if row else [], minor=False)
-            axis.set_xticklabels([f"{size:g}" for size in row["sizes"]] if row else [])
+            sizes = rows[f"fno, training, {quantity}"]["sizes"]
+            axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
             axis.xaxis.set_minor_locator(NullLocator())
     style.legend_below(figure)
     style.save_picture(figure, path)

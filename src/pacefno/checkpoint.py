@@ -134,7 +134,7 @@ def prune(run: Path, keep: int = 2) -> None:
     for i, path in enumerate(epochs):
         if good == keep:
             remove(path)
-        elif (i == 0 and keep > 1) or loads(path):
+        elif (i == 0 and keep > 1) or is_whole(path):
             good += 1
 
 
@@ -236,7 +236,7 @@ def _check_name(path: Path) -> None:
         raise CheckpointError(path, f"expected a name that ends in .safetensors: {never}")
 
 
-def loads(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether a checkpoint is there and whole."""
     try:
         load_checkpoint(path)

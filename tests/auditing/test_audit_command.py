@@ -234,6 +234,9 @@ def test_a_model_that_cannot_be_found_is_one_sentence(home: Path, model: str, sa
         (("task.toml", "--write-inputs", "d", "--steps", "2"), "cannot be written beforehand"),
         (("mymodels:net", "task.toml", "--point-group", "p5"), "unknown point group 'p5'"),
         (("task.toml", "--read-predictions", "empty"), "empty holds no manifest of an audit"),
+        (("mymodels:net", "task.toml", "--model", "mymodels:net"), "only for the folder of a run"),
+        (("task.toml", "--write-inputs", "d", "--model", "mymodels:net"), "no model is loaded"),
+        ((".", "task.toml", "--model", "pace"), "--model pace: expected module:attribute"),
     ],
 )
 def test_other_mistakes_are_one_sentence_too(home: Path, words: tuple[str, ...], says: str) -> None:

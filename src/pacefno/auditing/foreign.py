@@ -23,8 +23,7 @@ from pacefno.inference import is_run, load
 from pacefno.pace import PACE
 from pacefno.registry import import_named
 from pacefno.task import Task
-from pacefno.train.defaults import import_operator
-from pacefno.train.rows import FIELD_ROWS
+from pacefno.train.defaults import import_operator, own_operator
 
 FORMS = (
     "the folder of a run or of a saved model, module:attribute, a program FILE.pt2 of "
@@ -48,9 +47,13 @@ class Opened(NamedTuple):
 def open_model(text: str, operator: str | None = None) -> Opened:
     """The model that a text names; code is run only where ``module:attribute`` asks for it.
 
-    ``operator`` is the user's own inside a saved model or a run, if it has one.
+    ``operator`` names the user's own operator inside a saved model or a run, ``module:attribute``.
     """
     path = Path(text)
+    if operator is not None and (not path.exists() or path.suffix in (".pt2", ".onnx")):
+        raise UsageError(
+            f"--model {operator}: only for the folder of a run or of a saved model, not for {text}"
+        )
     if path.suffix == ".pt2":
         return open_program(path)
     if path.suffix == ".onnx":
@@ -68,14 +71,15 @@ def open_model(text: str, operator: str | None = None) -> Opened:
 
 
 def load_with(folder: Path, operator: str | None) -> PACE:
-    """The model of a folder; ``operator`` names the user's own in it, ``module:attribute``.
+    """The model of a folder; ``operator`` names the user's own operator in it.
 
     A run builds it anew from its class and settings; a saved model is handed the module itself.
     """
-    name, _, rest = (operator or "").partition(":")
-    if operator is None or not rest:
+    if operator is None:
         return load(folder)
-    own = rest if name in FIELD_ROWS else operator
+    own = own_operator(operator)
+    if ":" not in own:
+        raise UsageError(f"--model {operator}: expected module:attribute, the operator in {folder}")
     if is_run(folder):
         import_operator(own)
         return load(folder)

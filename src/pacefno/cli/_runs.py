@@ -51,12 +51,10 @@ def run_labels(run: Path, model: str | None) -> dict[str, str]:
     """What a run says about itself; a class of the user's is imported if they named it."""
     from pacefno.checkpoint import CheckpointError
     from pacefno.inference import read_model
-    from pacefno.train.defaults import import_operator
-    from pacefno.train.rows import FIELD_ROWS
+    from pacefno.train.defaults import import_operator, own_operator
 
-    if model and ":" in model:
-        name, _, rest = model.partition(":")
-        import_operator(rest if name in FIELD_ROWS else model)
+    if ":" in (own := own_operator(model)):
+        import_operator(own)
     checkpoint, _ = read_model(run)
     if "config" not in checkpoint.documents:
         raise CheckpointError(run, "is a saved model and not a run: it does not say what it learnt")

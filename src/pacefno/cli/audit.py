@@ -108,6 +108,8 @@ def audit_command(
             raise UsageError(
                 "say MODEL and TASK, or TASK alone with --write-inputs or --read-predictions"
             )
+        if exchange and operator:
+            raise UsageError("--model: the predictions come from elsewhere, so no model is loaded")
         if exchange and steps > 1:
             raise UsageError(
                 "--steps: each prediction is the input of the next, so inputs cannot be written "

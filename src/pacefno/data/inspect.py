@@ -473,6 +473,11 @@ def _data(
     return facts
 
 
+def _speed(type: FieldType, seen: Look) -> float:
+    """How fast the flow in a file is, with two digits."""
+    return float(f"{typical_speed(Field(seen.values, type.at([0]))):.2g}")
+
+
 def _ranges(group: Group, shift: float, speed: float) -> list[float]:
     """A magnitude for each coordinate: shifts in periods, velocities; 0 for any other."""
     return [
@@ -482,13 +487,13 @@ def _ranges(group: Group, shift: float, speed: float) -> list[float]:
 
 
 def _motion(group: Group, type: FieldType, seen: Look) -> dict[str, Fact]:
-    speed = float(f"{typical_speed(Field(seen.values, type.at([0]))):.2g}")
+    speed = _speed(type, seen)
     why = f"how far samples are moved in training, for {', '.join(group.coordinates)}"
     return {"train_range": Fact(_ranges(group, 0.15, speed / 2), "guessed", why)}
 
 
 def _ood(group: Group, type: FieldType, seen: Look) -> dict[str, Fact]:
-    speed = float(f"{typical_speed(Field(seen.values, type.at([0]))):.2g}")
+    speed = _speed(type, seen)
     why = "test samples are moved by so much at least and at most: beyond the training"
     return {
         "low": Fact(_ranges(group, 0.15, speed), "guessed", why),

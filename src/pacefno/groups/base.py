@@ -52,8 +52,8 @@ class Group(ABC):
         """Pull back: undo :meth:`act` of the same ``xi``, exactly without a Nyquist mode."""
 
     def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:
-        """The field with its values changed as :meth:`act` changes them (a boost adds its own),
-        but neither shifted nor turned.
+        """The field with its values changed as by :meth:`act` (a boost adds its velocity), but
+        neither shifted nor turned.
 
         Shifts and turns keep norms, so ``|act(a, xi) - act(b, xi)|`` is ``|in_place(a, xi) -
         in_place(b, xi)|``: a loss can be taken here, where nothing has to be moved. The same holds

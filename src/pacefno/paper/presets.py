@@ -72,7 +72,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
             "schedule": schedule,
         }
     )
-    return with_overrides(config, row.settings) if row.settings else config
+    return with_overrides(config, row.settings)
 
 
 def has_preset(row: Row, preset: str) -> bool:

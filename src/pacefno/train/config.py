@@ -125,8 +125,8 @@ class RunConfig(Settings):
         used = [f"loss.{name}" for name in beside if getattr(loss, name)]
         if loss.error != "relative" and used:
             raise UsageError(
-                f"{', '.join(used)}: only beside a relative error; set to 0 with loss.error = "
-                f"{loss.error}"
+                f"{', '.join(used)}: these terms belong to a relative error; set them to 0 with "
+                f"loss.error = {loss.error}"
             )
         if loss.long_waves and (loss.error == "squared" or loss.h1 or loss.invariant):
             raise UsageError(

@@ -237,7 +237,7 @@ def own_settings(
             "on_undetermined": "warn",
         }
     )
-    return with_overrides(config, row.settings) if row.settings else config
+    return with_overrides(config, row.settings)
 
 
 def own_sizes(task: Task, grid: tuple[int, ...], preset: str) -> dict[str, Any]:
@@ -284,6 +284,15 @@ def own_row(model: str) -> Row:
 
 def _around(row: Row, operator: str) -> Row:
     return replace(row, operator=operator, title=f"{row.title}: {operator}")
+
+
+def own_operator(model: str | None) -> str:
+    """The ``module:attribute`` in what ``--model`` says, alone or after a row: ``pace:mine:Net``.
+
+    Empty where it names a row of ours or nothing.
+    """
+    row, _, rest = (model or "").partition(":")
+    return rest if row in FIELD_ROWS else model or ""
 
 
 def import_operator(name: str) -> str:

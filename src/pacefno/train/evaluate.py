@@ -315,13 +315,13 @@ class Moves:
 def default_moves(task: Task, field: Field) -> Moves:
     """From the range of training to half a period; velocities to three times that range.
 
-    Without a range of training from 0 on, and velocities up to that of some samples.
+    Without a range of training from 0 on, and velocities up to that of the flow in ``field``.
     """
     group = task.group
     low = task.train_range or (0.0,) * group.size
-    usual = {name: typical_speed(field) for name in group.coordinates if "velocity" in name}
+    speed = typical_speed(field)
     high = [
-        period / 2 if math.isfinite(period) else BEYOND * least or usual.get(name, 0.0)
+        period / 2 if math.isfinite(period) else BEYOND * least or speed * ("velocity" in name)
         for name, least, period in zip(group.coordinates, low, group.periods, strict=True)
     ]
     return Moves(tuple(map(min, low, high)), tuple(high))

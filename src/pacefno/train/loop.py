@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from pacefno.checkpoint import (
     EPOCH,
     FINAL,
+    is_whole,
     load_checkpoint,
-    loads,
     newest,
     pack_optimizer,
     prune,
@@ -112,15 +112,16 @@ def deterministic() -> Iterator[None]:
     chosen is restored.
     """
     memory: Any = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    enabled = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
-        memory.fill_uninitialized_memory = before[1]
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        memory.fill_uninitialized_memory = fill
 
 
 @deterministic()
@@ -167,7 +168,7 @@ def train(
 
 def is_finished(run: Path) -> bool:
     """Whether the run holds a finished model that loads; a damaged one is made again."""
-    return loads(run / FINAL)
+    return is_whole(run / FINAL)
 
 
 def check_settings(run: Path, config: RunConfig) -> None:
