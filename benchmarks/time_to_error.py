@@ -5,27 +5,30 @@
 
 Both train an FNO of the same width, modes and layers on the training samples of a benchmark, and
 are judged by the relative L2 error on its validation samples, on the training grid. Ours runs as
-``pacefno train --model fno`` does, also with products of channels among its activations. The peer
+``pacefno train --model fno`` does, without coordinates among the inputs; also with products of
+channels among its activations, and averaged over the finite symmetries of the equation. The peer
 keeps its own Trainer, normalisers and AdamW with a cosine schedule, as in its scripts, and the
-defaults of its network, which then has a few more weights. For both, batches may have the preset's
-size, half or a quarter of it, the learning rate is the preset's or twice that, and coordinates are
-among the inputs or not. Each side has as many tries (all of the peer's ways, ours by chance), with
-a short training (a schedule that ends later starts slower); the better third, and at least two, go
-on to the next length. The time to an error is that of the best attempt of each side:
-the first validation at or below it, everything since the first step included. Run it on a quiet
-machine, or count processor seconds (``--clock cpu --threads 1``).
+defaults of its network, which then has a few more weights. Each side has twelve ways: ours the
+three networks, batches of half and a quarter of the preset's, its learning rate and twice that; the
+peer with and without coordinates, batches of the preset's size, half and a quarter of it, and the
+same rates. All begin with a short training (a schedule that ends later starts slower); the better
+third, and at least two, go on to the next length, ours with and without the average apart. The time
+to an error is that of the best attempt of each side: up to the first validation at or below it,
+without the time of the validations, which only measure. Run it on a quiet machine, or count
+processor seconds (``--clock cpu --threads 1``).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -35,14 +38,17 @@ from _timing import CLOCKS, Clock, machine
 from documents import markdown
 from pacefno.data import prepare
 from pacefno.data.samples import Pairs, Source
-from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.loop import Callbacks, train
+from pacefno.train.objective import PairData
 
 Curve = list[tuple[float, float]]  # seconds since the start, validation error
 Attempts = dict[str, Curve]
 LEVELS = (2.0, 1.5, 1.2, 1.0)  # times the best error that both reach
+PROTOCOL = 3  # of what is compared, and how
+AVERAGED = "averaged"  # our network that knows the finite symmetries of the equation
 
 
 class Way(NamedTuple):
@@ -58,36 +64,49 @@ class Way(NamedTuple):
         return f"{self.network}{without}, batches of {self.batch}, rate {self.rate:g}"
 
 
-def some_ways(networks: Sequence[str], config: RunConfig, tries: int) -> list[Way]:
-    """Of all networks, batches and rates, with and without coordinates, so many by chance."""
-    batches = [config.schedule.batch // share for share in (1, 2, 4)]
+def all_ways(
+    networks: Sequence[str], coordinates: Sequence[bool], config: RunConfig, shares: Sequence[int]
+) -> list[Way]:
+    """All combinations with batches of these shares of the preset's, and two learning rates."""
+    batches = [config.schedule.batch // share for share in shares]
     rates = [config.schedule.rate * times for times in (1, 2)]
-    ways = [Way(*one) for one in product(networks, (True, False), batches, rates)]
-    return random.Random(0).sample(ways, min(tries, len(ways)))
+    return [Way(*one) for one in product(networks, coordinates, batches, rates)]
 
 
-class Search(NamedTuple):
-    """How a side looks for its best way: the same for both."""
+class Stopwatch:
+    """Seconds since it was made, without those of what only measures."""
 
-    lengths: list[float]  # of trainings, as shares of the preset's epochs
-    tries: int  # ways that begin
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.start = clock, clock()
 
-    def __call__(
-        self, networks: Sequence[str], config: RunConfig, attempt: Callable[[int, Way], Curve]
-    ) -> Attempts:
-        """Attempts with all ways; the better third, at least two, goes on to the next length."""
-        ways, usual = some_ways(networks, config, self.tries), config.schedule.epochs
-        attempts: Attempts = {}
-        for share in sorted(self.lengths):
-            epochs, reached = max(2, round(share * usual)), {}
-            for way in ways:
-                name = f"{epochs} epochs, {way}"
-                found = attempt(epochs, way)
-                attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
-                reached[way] = min(error for _, error in attempts[name])
-                print(f"  {name}: {reached[way]:.4f}", flush=True)
-            ways = sorted(ways, key=lambda way: reached[way])[: max(2, len(ways) // 3)]
-        return attempts
+    def __call__(self) -> float:
+        return self.clock() - self.start
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The time in here does not count."""
+        begun = self.clock()
+        try:
+            yield
+        finally:
+            self.start += self.clock() - begun
+
+
+def search(
+    ways: list[Way], lengths: Sequence[int], attempt: Callable[[int, Way], Curve]
+) -> Attempts:
+    """Trainings of so many epochs in all ways; the better third, at least two, goes on."""
+    attempts: Attempts = {}
+    for epochs in lengths:
+        reached = {}
+        for way in ways:
+            name = f"{epochs} epochs, {way}"
+            found = attempt(epochs, way)
+            attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
+            reached[way] = min(error for _, error in attempts[name])
+            print(f"  {name}: {reached[way]:.4f}", flush=True)
+        ways = sorted(ways, key=lambda way: reached[way])[: max(2, len(ways) // 3)]
+    return attempts
 
 
 # --- ours -----------------------------------------------------------------------------------------
@@ -96,19 +115,31 @@ class Search(NamedTuple):
 def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
     """Validation errors of one training in our loop."""
     curve: Curve = []
-    start = clock()
+    watch, validate = Stopwatch(clock), PairData.validate
+
+    def judged(*arguments: Any) -> float:
+        with watch.stopped():
+            return validate(*arguments)
 
     def note(progress: Any) -> None:
-        if "validation_error" in progress.log[-1]:
-            curve.append((clock() - start, progress.log[-1]["validation_error"]))
+        curve.append((watch(), progress.log[-1]["validation_error"]))
 
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(PairData, "validate", judged),
+    ):
         train(config, source, Path(folder) / "run", callbacks=Callbacks(on_epoch=note))
     return curve
 
 
-def ours(source: Source, config: RunConfig, search: Search, clock: Clock) -> Attempts:
-    """The preset's network, and the same with products of channels."""
+def ours(
+    benchmark: Benchmark, source: Source, preset: str, shares: list[float], clock: Clock
+) -> Attempts:
+    """The preset's network, the same with products of channels, and one that is averaged."""
+    plain = config_for(benchmark, "fno", preset, 42)
+    averaged = config_for(benchmark, "fno-symmetrised", preset, 42)
+    # Over all elements in every step; the row of the tables draws one.
+    averaged = averaged.model_copy(update={"operator": {**averaged.operator, "samples": None}})
 
     def attempt(epochs: int, way: Way) -> Curve:
         changes = {
@@ -116,13 +147,23 @@ def ours(source: Source, config: RunConfig, search: Search, clock: Clock) -> Att
             "schedule.validate_every": 1,
             "schedule.batch": way.batch,
             "schedule.rate": way.rate,
-            "operator.activation": way.network,
-            "operator.positions": '"grid"' if way.coordinates else "null",
+            "operator.activation": "products" if way.network == "products" else "gelu",
+            "operator.positions": "null",
         }
+        config = averaged if way.network == AVERAGED else plain
         made = with_overrides(config, [f"{key}={value}" for key, value in changes.items()])
         return our_curve(made, source, clock)
 
-    return search(("gelu", "products"), config, attempt)
+    attempts: Attempts = {}
+    for networks in (("gelu", "products"), (AVERAGED,)):  # so that both go on
+        ways = all_ways(networks, (False,), plain, (2, 4))
+        attempts |= search(ways, lengths_of(plain, shares), attempt)
+    return attempts
+
+
+def lengths_of(config: RunConfig, shares: list[float]) -> list[int]:
+    """Epochs of trainings, from shares of the preset's."""
+    return [max(2, round(share * config.schedule.epochs)) for share in sorted(shares)]
 
 
 # --- the peer -------------------------------------------------------------------------------------
@@ -169,14 +210,15 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
 
     class Recording(Trainer):  # type: ignore[misc]
         def evaluate_all(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            found: dict[str, Any] = super().evaluate_all(*args, **kwargs)
-            curve.append((clock() - start, float(found["validation_l2"])))
+            with watch.stopped():
+                found: dict[str, Any] = super().evaluate_all(*args, **kwargs)
+            curve.append((watch(), float(found["validation_l2"])))
             return found
 
     torch.manual_seed(42)
     few, judged = source.load("train"), source.load("validation")
     assert isinstance(few, Pairs) and isinstance(judged, Pairs)
-    start = clock()
+    watch = Stopwatch(clock)
     axes = [0, *range(2, 2 + config.task.dim)]
     scalers = [UnitGaussianNormalizer(dim=axes) for _ in range(2)]
     for scaler, values in zip(scalers, (few.input, few.target), strict=True):
@@ -201,11 +243,14 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
     return curve
 
 
-def peer(source: Source, config: RunConfig, search: Search, clock: Clock) -> Attempts:
-    """Its network, with every size of batches and rate."""
+def peer(
+    benchmark: Benchmark, source: Source, preset: str, shares: list[float], clock: Clock
+) -> Attempts:
+    """Its network, with and without coordinates."""
+    config = config_for(benchmark, "fno", preset, 42)
     return search(
-        ("FNO",),
-        config,
+        all_ways(("FNO",), (True, False), config, (1, 2, 4)),
+        lengths_of(config, shares),
         lambda epochs, way: peer_curve(config, source, epochs, way, clock),
     )
 
@@ -230,14 +275,19 @@ def best(attempts: Attempts) -> float:
 
 
 def compare(mine: Attempts, theirs: Attempts) -> list[dict[str, Any]]:
-    """Seconds of both at some errors that both reach, from large to small."""
+    """Seconds of both at some errors that both reach, from large to small; ``alone`` is without
+    what knows the symmetries of the equation, where that reaches the error.
+    """
     hardest = max(best(mine), best(theirs))
+    plain = {name: curve for name, curve in mine.items() if AVERAGED not in name}
     rows = []
     for level in LEVELS:
         a, b = time_to(mine, level * hardest), time_to(theirs, level * hardest)
         assert a is not None and b is not None
+        alone = time_to(plain, level * hardest)
         row = {"error": level * hardest, "pacefno_seconds": a[0], "pacefno": a[1]}
         row |= {"peer_seconds": b[0], "peer": b[1], "ratio": b[0] / a[0]}
+        row["alone_ratio"] = b[0] / alone[0] if alone else None
         rows.append(row)
     return rows
 
@@ -279,12 +329,20 @@ def content(document: dict[str, Any]) -> str:
         lowest.append(f"{title} {' and '.join(errors)}")
         for row in found["compared"]:
             sides = (f"{row[f'{side}_seconds']:.0f} ({row[side]})" for side in ("pacefno", "peer"))
-            rows.append([title, f"{row['error']:.4f}", f"{row['ratio']:.1f}", *sides])
+            alone = f"{row['alone_ratio']:.1f}" if row["alone_ratio"] else "not reached"
+            rows.append([title, f"{row['error']:.4f}", f"{row['ratio']:.1f}", alone, *sides])
     clock = "processor seconds" if document["clock"] == "cpu" else "seconds"
-    head = ["problem", "error", "times faster", f"pacefno, {clock}", f"neuraloperator, {clock}"]
+    faster = ["times faster", "without symmetries"]
+    head = ["problem", "error", *faster, f"pacefno, {clock}", f"neuraloperator, {clock}"]
     threads = f"{document['threads']} thread{'s' * (document['threads'] > 1)}"
     how = f"Preset `{document['preset']}`, {threads}, {document['machine']}."
     return f"{markdown(head, rows)}\n{how} Lowest errors of all: {'; '.join(lowest)}.\n"
+
+
+def measured_before(path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    """Problems that a file has already, if they were measured in the same way."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    return dict(before["problems"]) if head.items() <= before.items() else {}
 
 
 def main() -> None:
@@ -292,31 +350,24 @@ def main() -> None:
     parser.add_argument("--problems", default="burgers1d,burgers2d,navier_stokes")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--data", type=Path, default=Path("datasets"))
-    parser.add_argument("--lengths", default="0.25,0.5,1,2", help="shares of the preset's epochs")
-    parser.add_argument("--tries", type=int, default=12, help="ways that each side begins with")
+    parser.add_argument("--lengths", default="0.125,0.25,0.5,1", help="shares of all epochs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--output", type=Path, default=Path("results/time_to_error.json"))
     parser.add_argument("--figure", type=Path, help="draw the curves here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    clock, problems = CLOCKS[options.clock], dict[str, Any]()
-    settings = {
-        key: getattr(options, key) for key in ("preset", "clock", "threads", "tries", "lengths")
-    }
-    document = {"study": "time_to_error", "machine": machine(), **settings}
-    if options.output.exists():  # problems that were measured before, in the same way, are kept
-        before = json.loads(options.output.read_text())
-        problems |= before["problems"] if document.items() <= before.items() else {}
-    document["problems"] = problems
+    clock = CLOCKS[options.clock]
+    settings = {key: getattr(options, key) for key in ("preset", "clock", "threads", "lengths")}
+    head = {"study": "time_to_error", "protocol": PROTOCOL, "machine": machine(), **settings}
+    document: dict[str, Any] = {**head, "problems": {}}
     for name in options.problems.split(","):
         benchmark = benchmark_named(name)
         source = prepare(benchmark.recipe, options.preset, root=options.data)
         print(f"{benchmark.title}, preset {options.preset}", flush=True)
-        config = config_for(benchmark, "fno", options.preset, 42)
-        search = Search([float(share) for share in options.lengths.split(",")], options.tries)
-        mine = ours(source, config, search, clock)
-        theirs = peer(source, config, search, clock)
+        shares = [float(share) for share in options.lengths.split(",")]
+        mine = ours(benchmark, source, options.preset, shares, clock)
+        theirs = peer(benchmark, source, options.preset, shares, clock)
         rows = compare(mine, theirs)
         print(sketch("pacefno", mine))
         print(sketch("neuraloperator", theirs))
@@ -326,7 +377,8 @@ def main() -> None:
                 f"peer {row['peer_seconds']:.1f} s ({row['peer']}), ratio {row['ratio']:.2f}",
                 flush=True,
             )
-        problems[name] = {"pacefno": mine, "neuraloperator": theirs, "compared": rows}
+        found = {"pacefno": mine, "neuraloperator": theirs, "compared": rows}
+        document = {**head, "problems": {**measured_before(options.output, head), name: found}}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     if options.figure:

@@ -575,10 +575,11 @@ class Net(torch.nn.Module):
     def __init__(self, in_channels, out_channels, width=4):
         super().__init__()
         self.first = torch.nn.Conv2d(in_channels, width, 3, padding=1)
+        self.gain = torch.nn.Parameter(torch.ones(width, 1, 1, dtype=torch.cfloat))  # complex
         self.last = torch.nn.Conv2d(width, out_channels, 3, padding=1)
 
     def forward(self, field):
-        return self.last(torch.tanh(self.first(field)))
+        return self.last(torch.tanh(self.first(field)) * self.gain.real)
 
 NOT_A_CLASS = 3
 """

@@ -292,7 +292,9 @@ class Trainer:
         self.run = run
         self.loss = Loss(config)
         kind = OPTIMIZERS[config.schedule.optimizer]
-        optimizer = kind(self._parameter_groups(), lr=config.schedule.rate)
+        # One pass over all weights instead of ten over each; complex weights are not supported.
+        fused = all(p.is_floating_point() for p in model.parameters())
+        optimizer = kind(self._parameter_groups(), lr=config.schedule.rate, fused=fused or None)
         self.module, self.optimizer = fabric.setup(PredictionAndFrame(model), optimizer)
         self.progress = Progress()
         self.best: dict[str, Tensor] = weights_of(model)
