@@ -5,10 +5,11 @@
 
 Both train an FNO of the same width, modes and layers on the training samples of a benchmark, and
 are judged by the relative L2 error on its validation samples, on the training grid. Ours runs as
-``pacefno train --model fno`` does, without coordinates among the inputs; also with products of
-channels among its activations, and averaged over the finite symmetries of the equation. The peer
-keeps its own Trainer, normalisers and AdamW with a cosine schedule, as in its scripts, and the
-defaults of its network, which then has a few more weights. Each side has twelve ways: ours the
+``pacefno train --model fno`` does, most epochs on a coarse grid and without coordinates among the
+inputs; also with products of channels among its activations, and averaged over the finite
+symmetries of the equation. The peer keeps its own Trainer, normalisers and AdamW with a cosine
+schedule, as in its scripts, and the defaults of its network, which then has a few more weights.
+Each side has twelve ways: ours the
 three networks, batches of half and a quarter of the preset's, its learning rate and twice that; the
 peer with and without coordinates, batches of the preset's size, half and a quarter of it, and the
 same rates. All begin with a short training (a schedule that ends later starts slower); the better
@@ -147,6 +148,7 @@ def ours(
             "schedule.validate_every": 1,
             "schedule.batch": way.batch,
             "schedule.rate": way.rate,
+            "schedule.coarse": plain.schedule.coarse or 0.8,  # the preset of Navier-Stokes has none
             "operator.activation": "products" if way.network == "products" else "gelu",
             "operator.positions": "null",
         }
