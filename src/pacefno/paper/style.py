@@ -103,6 +103,8 @@ STYLES: dict[str, Style] = {
     "pace-tta": Style(SKY, "--", "s", 2.0),
     "pace-oracle": Style(BLACK, ":", "*", 1.6),
     "pace-products": Style(BLUE, "--", "^", 1.4),
+    "fno-products-long": Style(ORANGE, "-.", "^", 1.4),
+    "pace-products-long": Style(BLUE, ":", "^", 1.4),
     "pace-free": Style(GREEN, "--", "P", 1.4),
     "pace-cnn": Style(GREEN, "-", "X", 2.0),
     "pace-cnn-tta": Style(GREEN, ":", "x", 1.4),
