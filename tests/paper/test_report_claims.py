@@ -66,29 +66,33 @@ def test_without_results_nothing_that_is_measured_is_done(tmp_path: Path) -> Non
 def test_a_row_with_a_frame_is_done_with_three_seeds_below_both_errors(tmp_path: Path) -> None:
     good = {"id_error": 0.05, "ood_error": 0.02}  # the paper's: 0.0623 and 0.0267
     few = [row("pace-cnn", seed, **good) for seed in SEEDS[:2]]
-    assert table_row("burgers1d", "pace-cnn", evidence(tmp_path / "a", "burgers1d", *few)).word == (
-        "partly"
-    )
+    assert table_row(
+        "burgers1d", ["pace-cnn"], evidence(tmp_path / "a", "burgers1d", *few)
+    ).word == ("partly")
     all_seeds = [row("pace-cnn", seed, **good) for seed in SEEDS]
-    done = table_row("burgers1d", "pace-cnn", evidence(tmp_path / "b", "burgers1d", *all_seeds))
+    done = table_row("burgers1d", ["pace-cnn"], evidence(tmp_path / "b", "burgers1d", *all_seeds))
     assert done.word == "done" and done.seeds == "3" and "paper 0.0267)" in done.result
     worse = [one | {"id_error": 0.1246} for one in all_seeds]
-    missed = table_row("burgers1d", "pace-cnn", evidence(tmp_path / "c", "burgers1d", *worse))
+    missed = table_row("burgers1d", ["pace-cnn"], evidence(tmp_path / "c", "burgers1d", *worse))
     assert missed.word == "partly" and "paper 0.0623, 2 times" in missed.result
+    ways = ["pace-cnn", "pace-products-long"]
+    other = [one | {"model": ways[1]} for one in all_seeds]
+    found = table_row("burgers1d", ways, evidence(tmp_path / "e", "burgers1d", *worse, *other))
+    assert found.word == "done" and "pace-products-long, standard: ID" in found.result
     quick = [one | {"preset": "quick"} for one in all_seeds]
     small = evidence(tmp_path / "d", "burgers1d", *quick)
-    assert table_row("burgers1d", "pace-cnn", small).word == "not"
+    assert table_row("burgers1d", ["pace-cnn"], small).word == "not"
 
 
 def test_a_row_without_a_frame_is_done_where_it_fails_as_in_the_paper(tmp_path: Path) -> None:
     plain = [row("fno", seed, id_error=0.05, ood_error=1.0) for seed in SEEDS]
     alone = evidence(tmp_path / "a", "burgers1d", *plain)
-    assert table_row("burgers1d", "fno", alone).word == "partly"
+    assert table_row("burgers1d", ["fno"], alone).word == "partly"
     pace = [row("pace", seed, id_error=0.05, ood_error=0.02) for seed in SEEDS]
     both = evidence(tmp_path / "b", "burgers1d", *plain, *pace)
-    assert table_row("burgers1d", "fno", both).word == "done"
+    assert table_row("burgers1d", ["fno"], both).word == "done"
     lucky = [one | {"ood_error": 0.01} for one in plain]
-    assert table_row("burgers1d", "fno", evidence(tmp_path / "b", "burgers1d", *lucky)).word == (
+    assert table_row("burgers1d", ["fno"], evidence(tmp_path / "b", "burgers1d", *lucky)).word == (
         "partly"
     )
 
