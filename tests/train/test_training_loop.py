@@ -504,6 +504,7 @@ def test_two_processes_take_the_same_steps_as_one(smoke_source: Source, tmp_path
     ("change", "message"),
     [
         ("schedule.coarse_stride=3", r"coarse_stride = 3 does not divide the grid \(128,\)"),
+        ("schedule.coarse_stride=32", r"leaves \(4,\) points of \(128,\), and 4 modes need 7"),
         ("schedule.batch=100", "more than the 24 training samples"),
     ],
 )

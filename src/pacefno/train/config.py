@@ -189,7 +189,7 @@ def settable(document: dict[str, Any]) -> list[str]:
     """All keys that ``--set`` can change, ``section.key`` or ``key``."""
     sections = {name: document[name] for name in ("loss", "schedule")}
     keys = [f"{section}.{key}" for section, values in sections.items() for key in values]
-    parts = {"operator": _innermost(document["operator"]), "frame": document["frame"]}
+    parts = {"operator": innermost(document["operator"]), "frame": document["frame"]}
     for part, spec in parts.items():
         known = _parameters(part, spec) if spec else ()
         keys += [f"{part}.{key}" for key in known if key not in _GIVEN]
@@ -200,10 +200,10 @@ def settable(document: dict[str, Any]) -> list[str]:
 _GIVEN = ("dim", "in_channels", "out_channels", "group", "type", "slice", "inner", "channels")
 
 
-def _innermost(spec: dict[str, Any]) -> dict[str, Any]:
+def innermost(spec: dict[str, Any]) -> dict[str, Any]:
     """The operator inside the ones that wrap it: the one whose sizes people mean."""
     inner = spec.get("operator")
-    return _innermost(inner) if isinstance(inner, dict) else spec
+    return innermost(inner) if isinstance(inner, dict) else spec
 
 
 def _assign(document: dict[str, Any], assignment: str) -> None:
@@ -218,7 +218,7 @@ def _assign(document: dict[str, Any], assignment: str) -> None:
         raise ConfigError(f"--set: {unknown('setting', path, keys)}")
     section, _, key = path.rpartition(".")
     place = document[section] if section else document
-    place = _innermost(place) if section == "operator" else place
+    place = innermost(place) if section == "operator" else place
     value = _value(text)
     if section in ("operator", "frame"):  # the settings of parts have no schema of their own
         _check_alike(path, place.get(key, _parameters(section, place)[key].default), value)

@@ -39,7 +39,7 @@ from pacefno.pace import PACE
 from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec, build
 from pacefno.task import Task
-from pacefno.train.config import RunConfig
+from pacefno.train.config import RunConfig, innermost
 from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight
 
 VALIDATION_BATCH = 50
@@ -202,6 +202,14 @@ class TrainingData(ABC):
             raise UsageError(
                 f"schedule.coarse_stride = {schedule.coarse_stride} does not divide the grid "
                 f"{self.grid}: the coarse field would not be periodic"
+            )
+        modes = innermost(self.config.operator).get("modes")
+        few = tuple(n // schedule.coarse_stride for n in self.grid)
+        if schedule.coarse and isinstance(modes, int) and min(few) < 2 * modes - 1:
+            raise UsageError(
+                f"schedule.coarse_stride = {schedule.coarse_stride} leaves {few} points of "
+                f"{self.grid}, and {modes} modes need {2 * modes - 1} along each axis: set a "
+                "smaller stride, fewer operator.modes, or schedule.coarse = 0"
             )
 
     def jitter(self, count: int, generator: torch.Generator) -> Tensor | None:
