@@ -97,6 +97,14 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     assert call(*command.split(), "-h") == text
 
 
+def test_help_fills_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    shown = RUNNER.invoke(app, ["train", "--help"]).output.splitlines()
+    begun = next(i for i, line in enumerate(shown) if "The run folder then" in line)
+    paragraph = shown[begun : shown.index(next(x for x in shown[begun:] if not x.strip()), begun)]
+    assert len(paragraph) > 3 and min(len(line.rstrip()) for line in paragraph[:-1]) > 65
+
+
 HELP = """
 import sys
 

@@ -19,7 +19,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
+app = _console.App(
     name="pacefno",
     help="Neural operators that keep their accuracy when the input is shifted, boosted or turned.",
     no_args_is_help=True,

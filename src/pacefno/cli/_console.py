@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,10 +20,23 @@ if TYPE_CHECKING:
     from pacefno.train.loop import Callbacks, Progress
 
 Number = TypeVar("Number", int, float)
+Function = TypeVar("Function", bound=Callable[..., Any])
 FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
 debug = False  # set by `pacefno --debug`
 program = "pacefno"  # what hints begin with: with the modules of `pacefno --import`, if any
+
+
+class App(typer.Typer):
+    """Commands whose help fills the terminal: docstrings break their lines where the code does."""
+
+    def command(self, name: str | None = None, **how: Any) -> Callable[[Function], Function]:
+        def add(function: Function) -> Function:
+            paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+            text = "\n\n".join(" ".join(part.split()) for part in paragraphs)
+            return typer.Typer.command(self, name, help=text, **how)(function)
+
+        return add
 
 
 @contextmanager

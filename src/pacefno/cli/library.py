@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pacefno.cli import _console
-from pacefno.cli._console import INTERRUPTED, Display, plain_errors, say, wide_console
+from pacefno.cli._console import INTERRUPTED, App, Display, plain_errors, say, wide_console
 from pacefno.cli._runs import (
     DATASETS,
     NAMES,
@@ -54,7 +54,7 @@ def import_modules(names: list[str]) -> None:
             importlib.import_module(name)
 
 
-data_app = typer.Typer(name="data", help="Make datasets and look at them.", no_args_is_help=True)
+data_app = App(name="data", help="Make datasets and look at them.", no_args_is_help=True)
 
 
 @data_app.command("generate")

@@ -13,6 +13,7 @@ import typer
 
 from pacefno.cli._console import (
     INTERRUPTED,
+    App,
     Display,
     plain_errors,
     say,
@@ -243,7 +244,7 @@ def report_command(
 
 # --- studies --------------------------------------------------------------------------------------
 
-study_app = typer.Typer(
+study_app = App(
     name="study",
     help="Studies: what each part contributes, and what limits a run.",
     no_args_is_help=True,
