@@ -342,7 +342,8 @@ def test_the_progress_of_a_command_is_lines_in_a_log(
     shown = [line for line in result.stderr.splitlines() if line.startswith("busy:")]
     assert len(shown) == 12 and shown[0] == "busy: 8%"  # nothing to tell the time left by yet
     assert re.fullmatch(r"busy: 17%, about \d+ s left", shown[1])
-    assert re.fullmatch(r"busy: 100%, error 0\.\d{4}", shown[-1])
+    errors = r"training error 0\.\d{4}, validation 0\.\d{4}"
+    assert re.fullmatch(rf"busy: 100%, {errors}", shown[-1])
 
 
 # --- evaluate -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 Function = TypeVar("Function", bound=Callable[..., Any])
 FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
+VALIDATED = "validation_error"  # of an epoch in the log of a run
 SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
 debug = False  # set by `pacefno --debug`
 program = "pacefno"  # what hints begin with: with the modules of `pacefno --import`, if any
@@ -200,8 +202,10 @@ class Display:
         from pacefno.train.loop import Callbacks
 
         def on_step(progress: Progress, steps: int) -> None:
-            note = f"error {progress.log[-1]['l2']:.4f}" if progress.log else ""
-            self(progress.step, steps * epochs, note)
+            notes = [f"training error {progress.log[-1]['l2']:.4f}"] if progress.log else []
+            judged = (one[VALIDATED] for one in reversed(progress.log) if VALIDATED in one)
+            notes += [f"validation {error:.4f}" for error in islice(judged, 1)]
+            self(progress.step, steps * epochs, ", ".join(notes))
 
         return Callbacks(on_step=on_step, on_message=self.message)
 
