@@ -141,7 +141,7 @@ def draw(path: Path) -> None:
     """Error against processor seconds, one panel for each problem."""
     rows = stored()
     problems = list(dict.fromkeys(row["problem"] for row in rows))
-    columns = min(3, len(problems))
+    columns = 2 if len(problems) == 4 else min(3, len(problems))
     lines = -(-len(problems) // columns)
     figure, axes = panels(3.6 * columns, 2.9 * lines + 0.6, lines, columns)
     for axis in axes.flat[len(problems) :]:
