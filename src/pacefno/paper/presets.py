@@ -59,6 +59,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     schedule = sections["schedule"] | {"moved": row.moved, "windows": row.windows}
     usual = ScheduleSettings(**schedule)
     schedule |= row.share_of(usual.epochs, usual.batch)
+    schedule |= {"coarse": row.coarse} if row.coarse else {}
     labels = {"problem": benchmark.name, "model": model, "preset": preset}
     config = make_config(
         {
@@ -72,7 +73,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
             "schedule": schedule,
         }
     )
-    return with_overrides(config, row.settings)
+    return with_overrides(config, row.settings) if row.settings else config
 
 
 def has_preset(row: Row, preset: str) -> bool:

@@ -225,6 +225,8 @@ def own_settings(
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
     schedule |= row.share_of(schedule["epochs"], schedule["batch"])
+    if row.coarse and all(n % 2 == 0 and n // 2 >= 2 * sizes["modes"] - 1 for n in samples.grid):
+        schedule |= {"coarse": row.coarse, "coarse_stride": 2}
     config = make_config(
         {
             "labels": {"model": model, "preset": preset, **(labels or {})},
@@ -237,7 +239,7 @@ def own_settings(
             "on_undetermined": "warn",
         }
     )
-    return with_overrides(config, row.settings)
+    return with_overrides(config, row.settings) if row.settings else config
 
 
 def own_sizes(task: Task, grid: tuple[int, ...], preset: str) -> dict[str, Any]:

@@ -204,12 +204,13 @@ class TrainingData(ABC):
                 f"{self.grid}: the coarse field would not be periodic"
             )
         modes = innermost(self.config.operator).get("modes")
+        needed = 2 * modes - 1 if isinstance(modes, int) else 0
         few = tuple(n // schedule.coarse_stride for n in self.grid)
-        if schedule.coarse and isinstance(modes, int) and min(few) < 2 * modes - 1:
+        if schedule.coarse and min(few) < needed <= min(self.grid):
             raise UsageError(
                 f"schedule.coarse_stride = {schedule.coarse_stride} leaves {few} points of "
-                f"{self.grid}, and {modes} modes need {2 * modes - 1} along each axis: set a "
-                "smaller stride, fewer operator.modes, or schedule.coarse = 0"
+                f"{self.grid}, and {modes} modes need {needed} along each axis: set a smaller "
+                "stride, fewer operator.modes, or schedule.coarse = 0"
             )
 
     def jitter(self, count: int, generator: torch.Generator) -> Tensor | None:

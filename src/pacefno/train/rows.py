@@ -37,6 +37,7 @@ class Row:
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
     epochs: float = 1.0  # times those of the others
     batch: float = 1.0  # times that of the others
+    coarse: float = 0.0  # share of the epochs on a coarse grid, if another one than the others'
     settings: tuple[str, ...] = ()  # what else differs from the preset, as `--set` says it
     listed: bool = True  # False for rows that are trained for ablations only
 
@@ -95,7 +96,8 @@ FIELD_ROWS: dict[str, Row] = {
         positions=None,
         epochs=6.0,
         batch=0.5,
-        settings=("operator.activation=products", "schedule.coarse=0.8"),
+        coarse=0.8,
+        settings=("operator.activation=products",),
         one_seed=True,
     ),
     "pace-products-long": Row(
@@ -105,7 +107,8 @@ FIELD_ROWS: dict[str, Row] = {
         trained_as="fno-products-long",
         epochs=6.0,
         batch=0.5,
-        settings=("operator.activation=products", "schedule.coarse=0.8"),
+        coarse=0.8,
+        settings=("operator.activation=products",),
         one_seed=True,
     ),
     "pace-free": Row(
