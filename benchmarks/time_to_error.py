@@ -148,7 +148,7 @@ def ours(
             "schedule.validate_every": 1,
             "schedule.batch": way.batch,
             "schedule.rate": way.rate,
-            "schedule.coarse": 1.0,  # an FNO learns the same on the points that hold its modes
+            "schedule.coarse": 1.0,  # it is judged on the whole grid all the same
             "operator.activation": "products" if way.network == "products" else "gelu",
             "operator.positions": "null",
         }
