@@ -6,17 +6,18 @@
 Both train an FNO of the same width, modes and layers on the training samples of a benchmark, and
 are judged by the relative L2 error on its validation samples, on the training grid. Ours runs as
 ``pacefno train --model fno`` does, but on every second point (in 1-D every fourth), as the first
-epochs of a preset, and without coordinates among the inputs; also with products of channels among
-its activations, and averaged over the finite symmetries of the equation. The peer keeps its own
-Trainer, normalisers and AdamW with a cosine schedule, as in its scripts, and the defaults of its
-network, which then has a few more weights. Each side has twelve ways: ours the three networks,
-batches of half and a quarter of the preset's, its learning rate and twice that; the peer with and
-without coordinates, batches of the preset's size, half and a quarter of it, and the same rates. All
-begin with a short training (a schedule that ends later starts slower); the better third, and at
-least two, go on to the next length, ours with and without the average apart. The time to an error
-is that of the best attempt of each side: up to the first validation at or below it, without the
-time of the validations, which only measure. Run it on a quiet machine, or count processor seconds
-(``--clock cpu --threads 1``).
+epochs of a preset, without coordinates among the inputs, and with a head of twice the width, which
+is what the peer's network has; also with products of channels among its activations, and both of
+these averaged over the finite symmetries of the equation. The peer keeps its own Trainer,
+normalisers and AdamW with a cosine schedule, as in its scripts, and the defaults of its network.
+Each side has twelve ways: ours the four networks and the preset's learning rate, one and a half
+times that and twice that, with batches of a quarter of the preset's; the peer with and without
+coordinates, batches of the preset's size, half and a quarter of it, and the lowest and highest of
+these rates. All begin with a short training (a schedule that ends later starts slower); the better
+third, and at least two, go on to the next length, ours with and without the average apart. The time
+to an error is that of the best attempt of each side: up to the first validation at or below it,
+without the time of the validations, which only measure. Run it on a quiet machine, or count
+processor seconds (``--clock cpu --threads 1``).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from pacefno.train.objective import PairData
 Curve = list[tuple[float, float]]  # seconds since the start, validation error
 Attempts = dict[str, Curve]
 LEVELS = (2.0, 1.5, 1.2, 1.0)  # times the best error that both reach
-PROTOCOL = 3  # of what is compared, and how
+PROTOCOL = 4  # one more when what is compared changes: older results are then not kept
 AVERAGED = "averaged"  # our network that knows the finite symmetries of the equation
 
 
@@ -66,11 +67,15 @@ class Way(NamedTuple):
 
 
 def all_ways(
-    networks: Sequence[str], coordinates: Sequence[bool], config: RunConfig, shares: Sequence[int]
+    networks: Sequence[str],
+    coordinates: Sequence[bool],
+    config: RunConfig,
+    shares: Sequence[int],
+    times: Sequence[float],
 ) -> list[Way]:
-    """All combinations with batches of these shares of the preset's, and two learning rates."""
+    """All combinations with batches of these shares, and rates of so many times, the preset's."""
     batches = [config.schedule.batch // share for share in shares]
-    rates = [config.schedule.rate * times for times in (1, 2)]
+    rates = [config.schedule.rate * many for many in times]
     return [Way(*one) for one in product(networks, coordinates, batches, rates)]
 
 
@@ -136,7 +141,7 @@ def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
 def ours(
     benchmark: Benchmark, source: Source, preset: str, shares: list[float], clock: Clock
 ) -> Attempts:
-    """The preset's network, the same with products of channels, and one that is averaged."""
+    """The preset's network, the same with products of channels, and both averaged."""
     plain = config_for(benchmark, "fno", preset, 42)
     averaged = config_for(benchmark, "fno-symmetrised", preset, 42)
     # Over all elements in every step; the row of the tables draws one.
@@ -149,16 +154,17 @@ def ours(
             "schedule.batch": way.batch,
             "schedule.rate": way.rate,
             "schedule.coarse": 1.0,  # it is judged on the whole grid all the same
-            "operator.activation": "products" if way.network == "products" else "gelu",
+            "operator.activation": "products" if "products" in way.network else "gelu",
+            "operator.head": 2 * plain.operator["width"],
             "operator.positions": "null",
         }
-        config = averaged if way.network == AVERAGED else plain
+        config = averaged if AVERAGED in way.network else plain
         made = with_overrides(config, [f"{key}={value}" for key, value in changes.items()])
         return our_curve(made, source, clock)
 
     attempts: Attempts = {}
-    for networks in (("gelu", "products"), (AVERAGED,)):  # so that both go on
-        ways = all_ways(networks, (False,), plain, (2, 4))
+    for networks in (("gelu", "products"), (AVERAGED, f"{AVERAGED} products")):  # so both go on
+        ways = all_ways(networks, (False,), plain, (4,), (1, 1.5, 2))
         attempts |= search(ways, lengths_of(plain, shares), attempt)
     return attempts
 
@@ -251,7 +257,7 @@ def peer(
     """Its network, with and without coordinates."""
     config = config_for(benchmark, "fno", preset, 42)
     return search(
-        all_ways(("FNO",), (True, False), config, (1, 2, 4)),
+        all_ways(("FNO",), (True, False), config, (1, 2, 4), (1, 2)),
         lengths_of(config, shares),
         lambda epochs, way: peer_curve(config, source, epochs, way, clock),
     )
@@ -366,6 +372,7 @@ def main() -> None:
     settings = {key: getattr(options, key) for key in ("preset", "clock", "threads", "lengths")}
     head = {"study": "time_to_error", "protocol": PROTOCOL, "machine": machine(), **settings}
     document: dict[str, Any] = {**head, "problems": {}}
+    before = json.loads(options.output.read_text())["problems"] if options.keep_peer else {}
     for name in options.problems.split(","):
         benchmark = benchmark_named(name)
         source = prepare(benchmark.recipe, options.preset, root=options.data)
@@ -373,7 +380,7 @@ def main() -> None:
         shares = [float(share) for share in options.lengths.split(",")]
         mine = ours(benchmark, source, options.preset, shares, clock)
         if options.keep_peer:
-            theirs = json.loads(options.output.read_text())["problems"][name]["neuraloperator"]
+            theirs = before[name]["neuraloperator"]
         else:
             theirs = peer(benchmark, source, options.preset, shares, clock)
         rows = compare(mine, theirs)

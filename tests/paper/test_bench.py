@@ -190,13 +190,19 @@ def test_a_plan_trains_once_for_all_rows_that_share_weights() -> None:
 
 
 def test_a_plan_finishes_one_seed_before_the_next() -> None:
-    jobs = plan([SMOOTH], "smoke", [], list(SEEDS))
+    jobs = plan([SMOOTH], "smoke", [])
     seeds = [job.seed for job in jobs]
     assert seeds == sorted(seeds, key=SEEDS.index)
     rows = {seed: {row for job in jobs if job.seed == seed for row in job.rows} for seed in SEEDS}
     assert rows[SEEDS[0]] == set(listed(FIELD_ROWS))
     once = {name for name, row in FIELD_ROWS.items() if row.one_seed}
     assert rows[SEEDS[1]] == rows[SEEDS[0]] - once and once
+
+
+def test_seeds_that_are_named_are_trained_with_every_row() -> None:
+    jobs = plan([SMOOTH], "smoke", ["pace-free"], [7, 1234])
+    assert [job.seed for job in jobs] == [7, 1234]
+    assert [job.seed for job in plan([SMOOTH], "smoke", ["pace-free"])] == [SEEDS[0]]
 
 
 def test_a_plan_knows_the_rows_of_each_benchmark() -> None:

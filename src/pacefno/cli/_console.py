@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,14 +22,13 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 Function = TypeVar("Function", bound=Callable[..., Any])
 FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
-VALIDATED = "validation_error"  # of an epoch in the log of a run
 SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
 debug = False  # set by `pacefno --debug`
 program = "pacefno"  # what hints begin with: with the modules of `pacefno --import`, if any
 
 
 class App(typer.Typer):
-    """Commands whose help fills the terminal: docstrings break their lines where the code does."""
+    """Commands whose help fills the terminal; their docstrings are broken at 100 columns."""
 
     def command(self, name: str | None = None, **how: Any) -> Callable[[Function], Function]:
         def add(function: Function) -> Function:
@@ -203,8 +201,8 @@ class Display:
 
         def on_step(progress: Progress, steps: int) -> None:
             notes = [f"training error {progress.log[-1]['l2']:.4f}"] if progress.log else []
-            judged = (one[VALIDATED] for one in reversed(progress.log) if VALIDATED in one)
-            notes += [f"validation {error:.4f}" for error in islice(judged, 1)]
+            judged = [one for one in progress.log if "validation_error" in one]
+            notes += [f"validation {one['validation_error']:.4f}" for one in judged[-1:]]
             self(progress.step, steps * epochs, ", ".join(notes))
 
         return Callbacks(on_step=on_step, on_message=self.message)

@@ -61,7 +61,13 @@ def bench_command(
             show_default="all",
         ),
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = ",".join(map(str, SEEDS)),
+    seeds: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated seeds.",
+            show_default=f"{','.join(map(str, SEEDS))}; {SEEDS[0]} where one is enough",
+        ),
+    ] = "",
     processes: Annotated[
         int,
         typer.Option(
@@ -92,7 +98,8 @@ def bench_command(
         tables = [b.name for b in BENCHMARKS.values() if b.in_tables and b.task.rollout is None]
         names = tables if benchmark == "all" else [benchmark_named(benchmark).name]
         places = Places(data, runs, results or default_results(preset, runs))
-        jobs = plan(names, preset, split_names(models), split_numbers(seeds, "--seeds", int))
+        chosen = split_numbers(seeds, "--seeds", int) if seeds else None
+        jobs = plan(names, preset, split_names(models), chosen)
         todo = [job for job in jobs if missing_rows(job, places)]
         modules = context.parent.params.get("modules") if context.parent else None
         try:

@@ -127,10 +127,13 @@ class Places:
     results: Path = Path("results")
 
 
-def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]) -> list[Job]:
+def plan(
+    benchmarks: list[str], preset: str, models: list[str], seeds: list[int] | None = None
+) -> list[Job]:
     """All trainings, seed by seed: a table with one seed is complete before the next begins.
 
-    Without ``models``: all listed rows of each benchmark that have this preset.
+    Without ``models``: all listed rows of each benchmark that have this preset. Without ``seeds``:
+    the paper's, of which rows whose spread is of no interest are trained with the first.
     """
     jobs: list[Job] = []
     for name in benchmarks:
@@ -139,9 +142,9 @@ def plan(benchmarks: list[str], preset: str, models: list[str], seeds: list[int]
         usual = [n for n in listed(benchmark.rows) if has_preset(benchmark.rows[n], preset)]
         for model in models or usual:
             groups.setdefault(trained_as(benchmark, model), []).append(model)
-        for seed in seeds:
+        for seed in seeds or SEEDS:
             for trained, rows in groups.items():
-                if seed == SEEDS[0] or not row_named(benchmark.rows, trained).one_seed:
+                if seeds or seed == SEEDS[0] or not row_named(benchmark.rows, trained).one_seed:
                     jobs.append(Job(name, preset, seed, trained, tuple(rows)))
     return jobs
 

@@ -225,6 +225,7 @@ def own_settings(
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
     schedule |= row.share_of(schedule["epochs"], schedule["batch"])
+    # A grid that cannot be halved, or not with these modes, is used whole in all epochs.
     if row.coarse and all(n % 2 == 0 and n // 2 >= 2 * sizes["modes"] - 1 for n in samples.grid):
         schedule |= {"coarse": row.coarse, "coarse_stride": 2}
     config = make_config(

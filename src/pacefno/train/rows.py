@@ -7,7 +7,7 @@ one's own. A new one is one entry; its operator and frame are names of registere
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from pacefno.errors import UsageError
@@ -37,7 +37,7 @@ class Row:
     split: bool = False  # carries the exact linear part of the equation (operator "split-step")
     epochs: float = 1.0  # times those of the others
     batch: float = 1.0  # times that of the others
-    coarse: float = 0.0  # share of the epochs on a coarse grid, if another one than the others'
+    coarse: float = 0.0  # share of the epochs on a coarse grid; 0: that of the others
     settings: tuple[str, ...] = ()  # what else differs from the preset, as `--set` says it
     listed: bool = True  # False for rows that are trained for ablations only
 
@@ -58,8 +58,32 @@ GROUP_FNOS: dict[str, dict[str, Any]] = {
     "gfno-plain": {"groups": {1: "z1", 2: "p1"}, "norm": False},
 }
 
+
+def wrapped(name: str, row: Row, title: str = "") -> Row:
+    """A row with the weights that the training of another one gave, in the analytic frame."""
+    title = title or f"{row.title}, wrapped after training"
+    return replace(row, title=title, frame="analytic", trained_as=name)
+
+
+FNO = Row("FNO")
+GFNO = Row("GFNO, right representation", operator="gfno", positions=None)
+GFNO_SHORT = replace(GFNO, title="GFNO, half the epochs", epochs=0.5)
+AVERAGED = Row("FNO averaged over finite symmetries", operator="symmetrised", positions=None)
+AVERAGED_LONG = replace(
+    AVERAGED, title="FNO averaged over finite symmetries, three times the epochs", epochs=3.0
+)
+# What more updates gain: on Navier-Stokes about as many as the paper makes.
+PRODUCTS_LONG = Row(
+    "FNO with products, six times the epochs",
+    positions=None,
+    epochs=6.0,
+    batch=0.5,
+    coarse=0.8,
+    settings=("operator.activation=products",),
+    one_seed=True,
+)
 FIELD_ROWS: dict[str, Row] = {
-    "fno": Row("FNO"),
+    "fno": FNO,
     "fno-aug": Row("FNO + augmentation", moved=True),
     "fno-nogrid": Row("FNO without coordinates", positions=None),
     "fno-nogrid-centred": Row(
@@ -68,7 +92,7 @@ FIELD_ROWS: dict[str, Row] = {
         frame="kinematic",
         trained_as="fno-nogrid",
     ),
-    "gfno": Row("GFNO, right representation", operator="gfno", positions=None),
+    "gfno": GFNO,
     "gfno-literal": Row(
         "GFNO, scalar channels, same width", operator="gfno-literal", positions=None, one_seed=True
     ),
@@ -90,27 +114,8 @@ FIELD_ROWS: dict[str, Row] = {
         settings=("operator.activation=products",),
         one_seed=True,
     ),
-    # What more updates gain: on Navier-Stokes about as many as the paper makes.
-    "fno-products-long": Row(
-        "FNO, half the batch, products of channels, six times the epochs",
-        positions=None,
-        epochs=6.0,
-        batch=0.5,
-        coarse=0.8,
-        settings=("operator.activation=products",),
-        one_seed=True,
-    ),
-    "pace-products-long": Row(
-        "FNO, the same and wrapped after training",
-        positions=None,
-        frame="analytic",
-        trained_as="fno-products-long",
-        epochs=6.0,
-        batch=0.5,
-        coarse=0.8,
-        settings=("operator.activation=products",),
-        one_seed=True,
-    ),
+    "fno-products-long": PRODUCTS_LONG,
+    "pace-products-long": wrapped("fno-products-long", PRODUCTS_LONG),
     "pace-free": Row(
         "PACE, learned frame without alignment", frame="free", moved=True, one_seed=True
     ),
@@ -122,46 +127,19 @@ FIELD_ROWS: dict[str, Row] = {
         inference="adam",
         trained_as="pace-cnn",
     ),
-    "pace-analytic": Row("FNO wrapped after training", frame="analytic", trained_as="fno"),
-    "pace-gfno": Row(
-        "GFNO wrapped after training",
-        operator="gfno",
-        positions=None,
-        frame="analytic",
-        trained_as="gfno",
+    "pace-analytic": wrapped("fno", FNO, "FNO wrapped after training"),
+    "pace-gfno": wrapped("gfno", GFNO, "GFNO wrapped after training"),
+    "gfno-short": GFNO_SHORT,
+    "pace-gfno-short": wrapped("gfno-short", GFNO_SHORT),
+    "fno-symmetrised": AVERAGED,
+    "pace-symmetrised": wrapped(
+        "fno-symmetrised", AVERAGED, "FNO averaged, wrapped after training"
     ),
-    "gfno-short": Row("GFNO, half the epochs", operator="gfno", positions=None, epochs=0.5),
-    "pace-gfno-short": Row(
-        "GFNO, half the epochs, wrapped after training",
-        operator="gfno",
-        positions=None,
-        frame="analytic",
-        trained_as="gfno-short",
-        epochs=0.5,
-    ),
-    "fno-symmetrised": Row(
-        "FNO averaged over finite symmetries", operator="symmetrised", positions=None
-    ),
-    "pace-symmetrised": Row(
-        "FNO averaged, wrapped after training",
-        operator="symmetrised",
-        positions=None,
-        frame="analytic",
-        trained_as="fno-symmetrised",
-    ),
-    "fno-symmetrised-long": Row(
-        "FNO averaged over finite symmetries, three times the epochs",
-        operator="symmetrised",
-        positions=None,
-        epochs=3.0,
-    ),
-    "pace-symmetrised-long": Row(
+    "fno-symmetrised-long": AVERAGED_LONG,
+    "pace-symmetrised-long": wrapped(
+        "fno-symmetrised-long",
+        AVERAGED_LONG,
         "FNO averaged, three times the epochs, wrapped after training",
-        operator="symmetrised",
-        positions=None,
-        frame="analytic",
-        trained_as="fno-symmetrised-long",
-        epochs=3.0,
     ),
     "pace-regression": Row(
         "PACE, shifts as plain numbers", frame="regression", moved=True, listed=False
