@@ -94,6 +94,37 @@ def test_answers_are_taken_and_said_to_be_the_users(tmp_path: Path) -> None:
     assert (tmp_path / "task.toml").read_text() == text
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".nc", ".zarr"])
+def test_arrays_follow_the_channels_that_have_their_names(suffix: str, tmp_path: Path) -> None:
+    """Files list their arrays in some order: a velocity must not have its components exchanged."""
+    path = tmp_path / f"flow{suffix}"
+    arrays = {"v": VALUES[:, :, 1], "p": VALUES[:, :, 1], "u": VALUES[:, :, 0]}
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        xarray = pytest.importorskip("xarray")
+        pytest.importorskip("zarr" if suffix == ".zarr" else "netCDF4")
+        dims = ("sample", "time", "x", "y")
+        made = xarray.Dataset({name: (dims, array) for name, array in arrays.items()})
+        made.to_zarr(path, zarr_format=2) if suffix == ".zarr" else made.to_netcdf(path)
+    said = Answers(channels="U V: velocity, p: scalar", lengths=LENGTHS, step=STEP)
+    write_task(inspect_file(path, said), tmp_path / "task.toml")
+    _, source = open_task(tmp_path / "task.toml")
+    assert source.settings.arrays == ("u", "v", "p")
+    pairs = source.load("train")
+    trajectory, start = pairs.origin(0)
+    found = pairs.select(slice(0, 1)).input[0, :2]
+    assert np.allclose(found, VALUES[trajectory, start], atol=1e-5)
+    with pytest.raises(UsageError, match="stand in another order than the channels u, v, T"):
+        inspect_file(path, Answers(channels="u v: velocity, T: scalar", arrays=("v", "u", "p")))
+    text = (tmp_path / "task.toml").read_text()
+    exchanged = text.replace('["u", "v", "p"]', '["v", "u", "p"]')
+    assert exchanged != text
+    (tmp_path / "task.toml").write_text(exchanged)
+    with pytest.raises(TaskError, match="name the arrays in the order of the channels"):
+        open_task(tmp_path / "task.toml")
+
+
 def test_channels_without_names_are_asked_for(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", VALUES)
     findings = inspect_file(tmp_path / "a.npy")

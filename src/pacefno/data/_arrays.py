@@ -7,6 +7,7 @@ read when they are asked for.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pacefno.data._settings import DataSettings
 from pacefno.data.formats import CHANNEL, SAMPLE, TIME, Array, Contents, Member, StoredArray
 from pacefno.data.samples import evenly
 from pacefno.data.store import DatasetError
+from pacefno.errors import UsageError
 from pacefno.fields import AXES
 from pacefno.grid import FieldError, check_points
 
@@ -30,6 +32,37 @@ LOOK_BYTES = 2**27  # of them in memory at once
 # The squared jump across the boundary, over that between neighbours:
 TORN = 25.0  # above this a field is not periodic
 CLOSED = 1e-6  # below this the end point is listed twice
+
+
+def short_name(name: str) -> str:
+    """The last part of an array's name, as the name of a channel may be written."""
+    return re.sub(r"[^\w-]", "_", name.rpartition("/")[2]) or "u"
+
+
+def in_order_of(channels: Sequence[str], arrays: Sequence[str]) -> list[str]:
+    """Arrays that are named as the channels are, in the order of these; others as they are.
+
+    A file lists its arrays in an order of its own: components of a velocity would be exchanged.
+    """
+    found = {short_name(name).lower(): name for name in arrays}
+    wanted = [name.lower() for name in channels]
+    if sorted(found) == sorted(wanted) and len(found) == len(arrays):
+        return [found[name] for name in wanted]
+    check_order(channels, arrays)
+    return list(arrays)
+
+
+def check_order(channels: Sequence[str], arrays: Sequence[str]) -> None:
+    """Refuse an array that has the name of another channel than the one at its place."""
+    wanted = [name.lower() for name in channels]
+    short = [short_name(name).lower() for name in arrays]
+    if len(short) != len(wanted):  # an array holds several channels
+        return
+    if any(a != b and a in wanted for a, b in zip(short, wanted, strict=True)):
+        raise UsageError(
+            f"the arrays {', '.join(arrays)} stand in another order than the channels "
+            f"{', '.join(channels)}: name the arrays in the order of the channels"
+        )
 
 
 @final

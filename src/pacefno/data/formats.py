@@ -649,7 +649,8 @@ class Zarr(FileFormat):
         except KeyError as error:
             reason = f"does not name the dimensions of its arrays ({error})"
             raise DatasetError(path, f"{reason}: write it with xarray's to_zarr") from error
-        return _by_xarray(path, dataset, "Zarr", stored)
+        ordered = dataset[sorted(dataset.variables)]  # a folder has no order of its own
+        return _by_xarray(path, ordered, "Zarr", stored)
 
 
 def _has_pickle(place: Path) -> bool:

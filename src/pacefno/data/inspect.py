@@ -29,7 +29,9 @@ from pacefno.data._arrays import (
     check_box,
     check_values,
     handled,
+    in_order_of,
     look,
+    short_name,
     time_step,
 )
 from pacefno.data._settings import BLANK, DataSettings, parse_axes, read_table
@@ -152,7 +154,9 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     }
     dim = sum(axis in AXES for axis in parse_axes(axes[inputs[0]].value))
     kinds, inputs = _channels(contents, inputs, axes, dim, say.channels)
-    same = _channels(contents, targets, axes, dim, say.channels)[0] if targets else kinds
+    same = kinds
+    if targets:
+        same, targets = _channels(contents, targets, axes, dim, say.channels)
     settings = _settings(inputs, targets, axes, say)
     parts = tuple(Stack(contents, names, settings, dim) for names in (inputs, targets) if names)
     window = say.history + say.future
@@ -271,7 +275,7 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, co
     axes = [*AXES, *([] if paired else [TIME])]
     known = {axis: len(x) for axis in axes if (x := contents.coordinate(axis)) is not None}
     # One of several arrays, or one with the name of a scalar, has rather times than channels.
-    word = _short(array.name).lower()
+    word = short_name(array.name).lower()
     scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
     layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
     if TIME in known:  # one trajectory
@@ -314,36 +318,31 @@ def _channels(
 ) -> tuple[Fact, list[str]]:
     """The channels of arrays with their kinds, and the arrays in the order of these."""
     if said:
-        parse_channels(said, dim)
-        return Fact(said, "you"), names
+        channels = [name for quantity in parse_channels(said, dim) for name in quantity.components]
+        return Fact(said, "you"), in_order_of(channels, names)
     counts = {}
     for name in names:
         roles, shape = parse_axes(axes[name].value), contents.array(name).shape
         sizes = dict(zip(roles, shape, strict=len(roles) == len(shape)))
         counts[name] = sizes.get(CHANNEL, 1)
-    if len(names) == 1 and counts[names[0]] > 1 and _short(names[0]) in SAYS_NOTHING:
+    if len(names) == 1 and counts[names[0]] > 1 and short_name(names[0]) in SAYS_NOTHING:
         return Fact(BLANK, "asked", ASKED["channels"]), names
-    short = {_short(name).lower(): name for name in names}
+    short = {short_name(name).lower(): name for name in names}
     quantities, order = [], []
     for words in COMPONENTS:
         parts = words.split()[:dim]
         if dim > 1 and all(part in short and counts[short[part]] == 1 for part in parts):
             order += [short[part] for part in parts]
-            quantities.append(f"{' '.join(_short(short[p]) for p in parts)}: velocity")
+            quantities.append(f"{' '.join(short_name(short[p]) for p in parts)}: velocity")
             break
-    scalars = [_short(name) for name in names if counts[name] == 1]
+    scalars = [short_name(name) for name in names if counts[name] == 1]
     for name in names:
         if name not in order:
             order.append(name)
-            quantities.append(_quantity(_short(name), counts[name], dim, scalars))
+            quantities.append(_quantity(short_name(name), counts[name], dim, scalars))
     if not all(quantities):
         return Fact(BLANK, "asked", ASKED["channels"]), names
     return Fact(", ".join(quantities), "guessed", "from the names of the arrays"), order
-
-
-def _short(name: str) -> str:
-    """The last part of a name, as the name of a channel may be written."""
-    return re.sub(r"[^\w-]", "_", name.rpartition("/")[2]) or "u"
 
 
 def _quantity(name: str, count: int, dim: int, scalars: Sequence[str]) -> str:

@@ -19,7 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pacefno.data._arrays import ALIKE, Stack, check_box, check_values, handled, look, time_step
+from pacefno.data._arrays import (
+    ALIKE,
+    Stack,
+    check_box,
+    check_order,
+    check_values,
+    handled,
+    look,
+    time_step,
+)
 from pacefno.data._settings import BLANK, DataSettings, OodSettings, read_table
 from pacefno.data.formats import files_of, open_file
 from pacefno.data.samples import Grid, Pairs, Trajectories, check_window, evenly
@@ -273,6 +282,7 @@ class OneFile:
                     f"{len(type.channels)}, {type.text!r}: name each channel, and say which axis "
                     "is the channel in data.axes",
                 )
+            check_order(type.channels, stack.names)
             if not self.settings.arrays and stack.snapshots != type.snapshots:
                 raise DatasetError(
                     self.path,

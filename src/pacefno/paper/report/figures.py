@@ -148,7 +148,7 @@ def draw_error_spectra(benchmark: Benchmark, target: Tensor, outcomes: list[Outc
         finish_spectrum(axis, size // recipe.coarsening, size, name if len(names) > 1 else "")
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(bottom=max(low, DEEPEST * high))
-    style.label(axes[0], y="energy")
+    style.label(axes[0], y="energy of the error (grey: of the target)")
     style.legend_below(figure)
     what = "Energy spectrum of the OOD target and of each model's error"
     caption = f"{what}, mean of {len(target)} samples."
