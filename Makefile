@@ -59,7 +59,7 @@ problems: $(STAMP)  ## the pictures and numbers behind docs/problems.md (about 2
 	    --spectra docs/figures/$$p-spectra.png > docs/problems/$$p.txt; \
 	done
 
-own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in five formats, made by another solver (15 minutes)
+own: $(STAMP)  ## inspect, train, audit, roll out and predict on files in six formats, made by another solver (15 minutes)
 	cd benchmarks && ../$(BIN)/python own_data.py --folder ../runs/own_data --output ../results/own_data.json
 
 models: $(STAMP)  ## train the small models of the explorer and the gallery (about 5 minutes)

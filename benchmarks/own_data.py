@@ -1,7 +1,7 @@
 """Use the package as someone with a file would: inspect, train, score, audit, roll out, predict.
 
 Decaying two-dimensional turbulence as velocity (u, v) in a box of length 2 pi, a snapshot every 0.1
-time units, made by the solver in foreign_operators.py, which is not ours, in five formats.
+time units, made by the solver in foreign_operators.py, which is not ours, in six formats.
 Everything after the files is a command of ``pacefno``, run in a process of its own: models are
 trained on one format, and each format is inspected and predicted from. Each step is done once: an
 interrupted call goes on where it was, and the time it prints at the end is that of all steps.
