@@ -1,6 +1,7 @@
 """Seconds per epoch of training and per pass over the OOD test set, for the rows of every table.
 
     python benchmarks/runtime.py [--problems burgers1d,...] [--rounds 5] [--results FOLDER]
+    python benchmarks/runtime.py --preset paper --models pace-cnn  # at its sizes
 
 The rows of a problem take turns and the best of their turns counts; a training that was made beside
 other work says nothing of this. An epoch is as many updates as the preset has, an average over its
@@ -33,24 +34,26 @@ from pacefno.train.schedule import grid_stride
 
 PROBLEMS = ("burgers1d", "burgers2d", "shallow_water", "navier_stokes", "navier_stokes_literal")
 PAPER_BATCH = {1: 1, 2: 10}
-PRESET, SEED = "standard", 42
+SEED = 42
 
 
-def measure(problem: str, rounds: int, clock: Clock) -> list[dict[str, Any]]:
-    """Both times of each listed row of a benchmark."""
+def measure(
+    problem: str, preset: str, models: list[str], rounds: int, clock: Clock
+) -> list[dict[str, Any]]:
+    """Both times of some rows of a benchmark, or of all that are listed."""
     benchmark = benchmark_named(problem)
     recipe = benchmark.recipe
     assert isinstance(recipe, PairRecipe)
-    names = listed(benchmark.rows)
-    trained = [name for name in names if trained_as(benchmark, name) == name]
-    epochs = epoch_seconds(benchmark, recipe, trained, rounds, clock)
-    passes = pass_seconds(benchmark, recipe, names, rounds, clock)
+    names = models or listed(benchmark.rows)
+    trained = list(dict.fromkeys(trained_as(benchmark, name) for name in names))
+    epochs = epoch_seconds(benchmark, recipe, preset, trained, rounds, clock)
+    passes = pass_seconds(benchmark, recipe, preset, names, rounds, clock)
     return [
         {
             "problem": problem,
-            "preset": PRESET,
+            "preset": preset,
             "model": name,
-            "epochs": config_for(benchmark, name, PRESET, SEED).schedule.epochs,
+            "epochs": config_for(benchmark, name, preset, SEED).schedule.epochs,
             "epoch_seconds": round(epochs[trained_as(benchmark, name)], 4),
             "pass_seconds": round(passes[name], 4),
             "batch": PAPER_BATCH[recipe.task.dim],
@@ -60,20 +63,25 @@ def measure(problem: str, rounds: int, clock: Clock) -> list[dict[str, Any]]:
 
 
 def epoch_seconds(
-    benchmark: Benchmark, recipe: PairRecipe, names: list[str], rounds: int, clock: Clock
+    benchmark: Benchmark,
+    recipe: PairRecipe,
+    preset: str,
+    names: list[str],
+    rounds: int,
+    clock: Clock,
 ) -> dict[str, float]:
     """Updates of an epoch times the seconds of one, coarse and fine in the schedule's shares."""
-    samples = recipe.sizes_of(PRESET).count("train")
-    pairs = pairs_on(recipe, recipe.id_grid(PRESET))
+    samples = recipe.sizes_of(preset).count("train")
+    pairs = pairs_on(recipe, recipe.id_grid(preset))
     works: dict[tuple[str, int], Work] = {}
     for name in names:
-        config = config_for(benchmark, name, PRESET, SEED)
+        config = config_for(benchmark, name, preset, SEED)
         for epoch in {0, config.schedule.epochs - 1}:
             works[name, grid_stride(config.schedule, epoch)] = training_step(config, pairs, epoch)
     best = best_times(works, rounds, clock)
     seconds = {}
     for name in names:
-        schedule = config_for(benchmark, name, PRESET, SEED).schedule
+        schedule = config_for(benchmark, name, preset, SEED).schedule
         strides = [grid_stride(schedule, epoch) for epoch in range(schedule.epochs)]
         steps = schedule.passes * (samples // schedule.batch)
         seconds[name] = steps * sum(best[name, stride] for stride in strides) / len(strides)
@@ -81,20 +89,25 @@ def epoch_seconds(
 
 
 def pass_seconds(
-    benchmark: Benchmark, recipe: PairRecipe, names: list[str], rounds: int, clock: Clock
+    benchmark: Benchmark,
+    recipe: PairRecipe,
+    preset: str,
+    names: list[str],
+    rounds: int,
+    clock: Clock,
 ) -> dict[str, float]:
     """Batches of the OOD test set times the seconds of one."""
     count = PAPER_BATCH[recipe.task.dim]
-    field = fields(recipe, recipe.ood_grid(PRESET))[:count].contiguous()
+    field = fields(recipe, recipe.ood_grid(preset))[:count].contiguous()
     true = random_elements(recipe.task.group, count, 0)
     works: dict[str, Work] = {}
     for name in names:
-        model = build_model(config_for(benchmark, name, PRESET, SEED)).eval()
+        model = build_model(config_for(benchmark, name, preset, SEED)).eval()
         way = benchmark.way(benchmark.rows[name].inference)
         works[name] = partial(predict, model, field, way, true=true)
     with torch.no_grad():
         best = best_times(works, rounds, clock)
-    batches = -(-recipe.sizes_of(PRESET).count("test") // count)
+    batches = -(-recipe.sizes_of(preset).count("test") // count)
     return {name: batches * seconds for name, seconds in best.items()}
 
 
@@ -111,6 +124,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--problems", default=",".join(PROBLEMS), help="comma-separated")
+    parser.add_argument("--preset", default="standard")
+    parser.add_argument("--models", default="", help="comma-separated; all by default")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--results", type=Path, default=Path("results"))
     options = parser.parse_args()
@@ -118,7 +133,10 @@ def main() -> None:
     torch.manual_seed(0)
     for problem in options.problems.split(","):
         about = {"machine": machine(), "threads": options.threads, "busy": round(load(), 1)}
-        rows = [row | about for row in measure(problem, options.rounds, CLOCKS[options.clock])]
+        models = [name for name in options.models.split(",") if name]
+        clock = CLOCKS[options.clock]
+        found = measure(problem, options.preset, models, options.rounds, clock)
+        rows = [row | about for row in found]
         for row in rows:
             times = f"{row['epoch_seconds']:10.2f} s an epoch{row['pass_seconds']:10.2f} s a pass"
             print(f"{problem:23s}{row['model']:22s}{times}", flush=True)

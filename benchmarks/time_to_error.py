@@ -10,14 +10,13 @@ epochs of a preset, without coordinates among the inputs, and with a head of twi
 is what the peer's network has; also with products of channels among its activations, and both of
 these averaged over the finite symmetries of the equation. The peer keeps its own Trainer,
 normalisers and AdamW with a cosine schedule, as in its scripts, and the defaults of its network.
-Each side has twelve ways: ours the four networks and the preset's learning rate, one and a half
-times that and twice that, with batches of a quarter of the preset's; the peer with and without
-coordinates, batches of the preset's size, half and a quarter of it, and the lowest and highest of
-these rates. All begin with a short training (a schedule that ends later starts slower); the better
-third, and at least two, go on to the next length, ours with and without the average apart. The time
-to an error is that of the best attempt of each side: up to the first validation at or below it,
-without the time of the validations, which only measure. Run it on a quiet machine, or count
-processor seconds (``--clock cpu --threads 1``).
+Ours has eight ways: the four networks and batches of half and a quarter of the preset's, at twice
+its learning rate. The peer has twelve: with and without coordinates, batches of the preset's size,
+half and a quarter of it, at its learning rate and twice that. All begin with a short training (a
+schedule that ends later starts slower); the better third, and at least two, go on to the next
+length, ours with and without the average apart. The time to an error is that of the best attempt of
+each side: up to the first validation at or below it, without the time of the validations, which
+only measure. Run it on a quiet machine, or count processor seconds (``--clock cpu --threads 1``).
 """
 
 from __future__ import annotations
@@ -99,15 +98,18 @@ class Stopwatch:
 
 
 def search(
-    ways: list[Way], lengths: Sequence[int], attempt: Callable[[int, Way], Curve]
+    ways: list[Way], lengths: Sequence[int], attempt: Callable[[int, Way], Curve], kept: Attempts
 ) -> Attempts:
-    """Trainings of so many epochs in all ways; the better third, at least two, goes on."""
+    """Trainings of so many epochs in all ways; the better third, at least two, goes on.
+
+    Those that are in ``kept`` are not repeated.
+    """
     attempts: Attempts = {}
     for epochs in lengths:
         reached = {}
         for way in ways:
             name = f"{epochs} epochs, {way}"
-            found = attempt(epochs, way)
+            found = kept.get(name) or attempt(epochs, way)
             attempts[name] = [(round(s, 2), float(f"{error:.4g}")) for s, error in found]
             reached[way] = min(error for _, error in attempts[name])
             print(f"  {name}: {reached[way]:.4f}", flush=True)
@@ -139,7 +141,12 @@ def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
 
 
 def ours(
-    benchmark: Benchmark, source: Source, preset: str, shares: list[float], clock: Clock
+    benchmark: Benchmark,
+    source: Source,
+    preset: str,
+    shares: list[float],
+    clock: Clock,
+    kept: Attempts,
 ) -> Attempts:
     """The preset's network, the same with products of channels, and both averaged."""
     plain = config_for(benchmark, "fno", preset, 42)
@@ -164,8 +171,8 @@ def ours(
 
     attempts: Attempts = {}
     for networks in (("gelu", "products"), (AVERAGED, f"{AVERAGED} products")):  # so both go on
-        ways = all_ways(networks, (False,), plain, (4,), (1, 1.5, 2))
-        attempts |= search(ways, lengths_of(plain, shares), attempt)
+        ways = all_ways(networks, (False,), plain, (2, 4), (2,))
+        attempts |= search(ways, lengths_of(plain, shares), attempt, kept)
     return attempts
 
 
@@ -252,7 +259,12 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
 
 
 def peer(
-    benchmark: Benchmark, source: Source, preset: str, shares: list[float], clock: Clock
+    benchmark: Benchmark,
+    source: Source,
+    preset: str,
+    shares: list[float],
+    clock: Clock,
+    kept: Attempts,
 ) -> Attempts:
     """Its network, with and without coordinates."""
     config = config_for(benchmark, "fno", preset, 42)
@@ -260,6 +272,7 @@ def peer(
         all_ways(("FNO",), (True, False), config, (1, 2, 4), (1, 2)),
         lengths_of(config, shares),
         lambda epochs, way: peer_curve(config, source, epochs, way, clock),
+        kept,
     )
 
 
@@ -358,31 +371,33 @@ def main() -> None:
     parser.add_argument("--problems", default="burgers1d,burgers2d,navier_stokes")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--data", type=Path, default=Path("datasets"))
-    parser.add_argument("--lengths", default="0.125,0.25,0.5,1", help="shares of all epochs")
+    parser.add_argument(
+        "--lengths", default="0.125,0.18,0.25,0.35,0.5,0.7,1", help="shares of all epochs"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--output", type=Path, default=Path("results/time_to_error.json"))
     parser.add_argument("--figure", type=Path, help="draw the curves here")
     parser.add_argument(
-        "--keep-peer", action="store_true", help="take the peer's curves from the output"
+        "--keep", action="store_true", help="do not repeat the attempts that the output has"
     )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     clock = CLOCKS[options.clock]
-    settings = {key: getattr(options, key) for key in ("preset", "clock", "threads", "lengths")}
+    settings = {key: getattr(options, key) for key in ("preset", "clock", "threads")}
     head = {"study": "time_to_error", "protocol": PROTOCOL, "machine": machine(), **settings}
     document: dict[str, Any] = {**head, "problems": {}}
-    before = json.loads(options.output.read_text())["problems"] if options.keep_peer else {}
     for name in options.problems.split(","):
         benchmark = benchmark_named(name)
         source = prepare(benchmark.recipe, options.preset, root=options.data)
         print(f"{benchmark.title}, preset {options.preset}", flush=True)
         shares = [float(share) for share in options.lengths.split(",")]
-        mine = ours(benchmark, source, options.preset, shares, clock)
-        if options.keep_peer:
-            theirs = before[name]["neuraloperator"]
-        else:
-            theirs = peer(benchmark, source, options.preset, shares, clock)
+        before = measured_before(options.output, head)
+        kept = before.get(name, {}) if options.keep else {}
+        mine, theirs = (
+            train_all(benchmark, source, options.preset, shares, clock, kept.get(side, {}))
+            for side, train_all in (("pacefno", ours), ("neuraloperator", peer))
+        )
         rows = compare(mine, theirs)
         print(sketch("pacefno", mine))
         print(sketch("neuraloperator", theirs))
@@ -393,7 +408,7 @@ def main() -> None:
                 flush=True,
             )
         found = {"pacefno": mine, "neuraloperator": theirs, "compared": rows}
-        document = {**head, "problems": {**measured_before(options.output, head), name: found}}
+        document = {**head, "problems": {**before, name: found}}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     if options.figure:

@@ -82,6 +82,11 @@ class Evidence:
                 return found
         return []
 
+    def timed(self, benchmark: str, preset: str) -> list[Result]:
+        """Seconds of the rows of a benchmark, as ``benchmarks/runtime.py`` measured them."""
+        rows = [row for folder in self.folders for row in runtime_file(folder).read()]
+        return [row for row in rows if (row["problem"], row["preset"]) == (benchmark, preset)]
+
     @cached_property
     def gallery(self) -> dict[str, Cell]:
         """Which figures were drawn, and from which preset."""
@@ -202,8 +207,8 @@ TIMES: dict[str, dict[str, tuple[float, float]]] = {
 def times(benchmark: str, column: int, evidence: Evidence) -> Finding:
     """A column of seconds as multiples of the FNO's, which compare better than processors do."""
     key, known = ("epoch_seconds", "pass_seconds")[column], dict[str, float]()
-    for row in (row for folder in evidence.folders for row in runtime_file(folder).read()):
-        if row["problem"] == benchmark and row["model"] in TIMES[benchmark]:
+    for row in evidence.timed(benchmark, "standard"):
+        if row["model"] in TIMES[benchmark]:
             known[row["model"]] = row[key]
     if "fno" not in known:
         return Finding("not", "not measured on a quiet machine")
@@ -276,7 +281,12 @@ def compared(
     wrong = [f"{key} is {ours.get(key)}, not {v}" for key, v in paper.items() if ours.get(key) != v]
     seeds = seeds_of(evidence.rows(benchmark, "pace-cnn", "paper"))
     text = "; ".join(wrong) or f"all {len(paper)} settings as in the paper"
-    text += "" if seeds else "; never run"
+    if not seeds:
+        text += "; never run"
+        for row in evidence.timed(benchmark, "paper"):
+            if row["model"] == "pace-cnn":
+                hours = row["epochs"] * row["epoch_seconds"] / 3600
+                text += f": {row['epochs']} epochs would take {hours:.2g} hours on two cores"
     word: Word = "not" if wrong else "done" if seeds >= len(SEEDS) else "partly"
     return Finding(word, text, str(seeds))
 
