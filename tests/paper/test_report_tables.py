@@ -164,6 +164,14 @@ def test_the_summary_has_one_line_per_benchmark_of_pairs(tables: Tables) -> None
     assert len(text.strip().splitlines()) == 2 + 1
 
 
+def test_the_summary_marks_the_best_of_the_rows_that_it_has(results: Path) -> None:
+    seeds = collect([results])["burgers2d"].seeds
+    merge_results(results, "burgers2d", [result("pace-free", seed, 0.001) for seed in seeds])
+    tables = collect([results])
+    assert tables["burgers2d"].best == {"pace-free"}
+    assert "**0.0203 ± 0.0002**" in markdown_summary(tables)
+
+
 def test_the_terminal_has_the_errors_and_leaves_costs_out(results: Path) -> None:
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(terminal_table("burgers2d", results))

@@ -239,7 +239,8 @@ def markdown_summary(tables: Tables) -> str:
     rows = []
     for table in of_pairs:
         paper = table.benchmark.paper.get("pace")
-        cells = [_summary_cell(table, name) for name in shown]
+        main = replace(table, lines=tuple(line for line in table.lines if line.model in shown))
+        cells = [_summary_cell(main, name) for name in shown]
         ends = [f"{paper[1]:.4f}" if paper else ""]
         preset = "" if table.preset == "standard" else f", preset {table.preset}"
         rows.append([f"{table.benchmark.title}{preset}", *cells, *ends])
