@@ -7,6 +7,7 @@ import pickle
 import tomllib
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,23 @@ def test_arrays_follow_the_channels_that_have_their_names(suffix: str, tmp_path:
     assert exchanged != text
     (tmp_path / "task.toml").write_text(exchanged)
     with pytest.raises(TaskError, match="name the arrays in the order of the channels"):
+        open_task(tmp_path / "task.toml")
+
+
+def test_arrays_of_pairs_follow_the_channels_too(tmp_path: Path) -> None:
+    first, then = VALUES[:, 0], VALUES[:, 1]
+    arrays = {"a/v": first[:, 1], "a/u": first[:, 0], "b/v": then[:, 1], "b/u": then[:, 0]}
+    with h5py.File(tmp_path / "pairs.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    said = Answers(channels="u v: velocity", lengths=LENGTHS, step=STEP)
+    said = replace(said, arrays=("a/v", "a/u"), targets=("b/v", "b/u"), axes="sample x y")
+    write_task(inspect_file(tmp_path / "pairs.h5", said), tmp_path / "task.toml")
+    _, source = open_task(tmp_path / "task.toml")
+    assert source.settings.inputs == ("a/u", "a/v") and source.settings.targets == ("b/u", "b/v")
+    text = (tmp_path / "task.toml").read_text().replace('["b/u", "b/v"]', '["b/v", "b/u"]')
+    (tmp_path / "task.toml").write_text(text)
+    with pytest.raises(TaskError, match="arrays b/v, b/u stand in another order"):
         open_task(tmp_path / "task.toml")
 
 

@@ -273,6 +273,7 @@ class OneFile:
                 if strange := set(type.channels) - set(self.task.input.channels):
                     raise UsageError(f"output.channels: {sorted(strange)} are not in the input")
                 continue
+            check_order(type.channels, stack.names)
             if not self.settings.arrays and (stack.snapshots, stack.channels) == (1, type.size):
                 continue  # all snapshots stand one after the other among the channels
             if stack.channels != len(type.channels):
@@ -282,7 +283,6 @@ class OneFile:
                     f"{len(type.channels)}, {type.text!r}: name each channel, and say which axis "
                     "is the channel in data.axes",
                 )
-            check_order(type.channels, stack.names)
             if not self.settings.arrays and stack.snapshots != type.snapshots:
                 raise DatasetError(
                     self.path,
