@@ -50,3 +50,16 @@ def test_every_measured_region_has_a_script_that_fills_it() -> None:
     names = "audit, export, finite_symmetry, growth, run, time_to_error"
     done = run("-c", f"import {names}; print(all(callable(m.content) for m in ({names})))")
     assert done.returncode == 0 and done.stdout.strip() == "True", done.stderr[-2000:]
+
+
+def test_the_example_of_ones_own_data_says_what_was_measured() -> None:
+    found = json.loads((ROOT / "results" / "own_data.json").read_text())
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    assert f"took {found['total_seconds']:.0f} s" in page
+    titles = {"pace": "PACE", "fno": "FNO", "fno-aug": "FNO with augmentation"}
+    for row in found["rows"]:
+        errors = f"{row['id_error']:.4f} and {row['ood_error_canonical']:.4f}"
+        assert f"{titles[row['model']]} {errors}" in page
+        # The pairs are other samples; all other formats hold the same trajectories.
+        same = [error for name, error in row["predicted"].items() if name != "neuraloperator"]
+        assert len(same) == 5 and max(same) < 1.001 * min(same), row["predicted"]
