@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from pacefno.metrics import random_elements
 from pacefno.paper.bench import runtime_file
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for, trained_as
+from pacefno.train.config import RunConfig
 from pacefno.train.objective import build_model
 from pacefno.train.rows import listed
 from pacefno.train.schedule import grid_stride
@@ -37,77 +38,78 @@ PAPER_BATCH = {1: 1, 2: 10}
 SEED = 42
 
 
-def measure(
-    problem: str, preset: str, models: list[str], rounds: int, clock: Clock
-) -> list[dict[str, Any]]:
+class Measured(NamedTuple):
+    """Rows of which benchmark at which preset, and how often each is timed by which clock."""
+
+    benchmark: Benchmark
+    preset: str
+    rounds: int
+    clock: Clock
+
+    @property
+    def recipe(self) -> PairRecipe:
+        recipe = self.benchmark.recipe
+        assert isinstance(recipe, PairRecipe)
+        return recipe
+
+    def config(self, row: str) -> RunConfig:
+        return config_for(self.benchmark, row, self.preset, SEED)
+
+
+def measure(what: Measured, models: list[str]) -> list[dict[str, Any]]:
     """Both times of some rows of a benchmark, or of all that are listed."""
-    benchmark = benchmark_named(problem)
-    recipe = benchmark.recipe
-    assert isinstance(recipe, PairRecipe)
+    benchmark = what.benchmark
     names = models or listed(benchmark.rows)
     trained = list(dict.fromkeys(trained_as(benchmark, name) for name in names))
-    epochs = epoch_seconds(benchmark, recipe, preset, trained, rounds, clock)
-    passes = pass_seconds(benchmark, recipe, preset, names, rounds, clock)
+    epochs, passes = epoch_seconds(what, trained), pass_seconds(what, names)
     return [
         {
-            "problem": problem,
-            "preset": preset,
+            "problem": benchmark.name,
+            "preset": what.preset,
             "model": name,
-            "epochs": config_for(benchmark, name, preset, SEED).schedule.epochs,
+            "epochs": what.config(name).schedule.epochs,
             "epoch_seconds": round(epochs[trained_as(benchmark, name)], 4),
             "pass_seconds": round(passes[name], 4),
-            "batch": PAPER_BATCH[recipe.task.dim],
+            "batch": PAPER_BATCH[what.recipe.task.dim],
         }
         for name in names
     ]
 
 
-def epoch_seconds(
-    benchmark: Benchmark,
-    recipe: PairRecipe,
-    preset: str,
-    names: list[str],
-    rounds: int,
-    clock: Clock,
-) -> dict[str, float]:
+def epoch_seconds(what: Measured, names: list[str]) -> dict[str, float]:
     """Updates of an epoch times the seconds of one, coarse and fine in the schedule's shares."""
-    samples = recipe.sizes_of(preset).count("train")
-    pairs = pairs_on(recipe, recipe.id_grid(preset))
+    recipe = what.recipe
+    samples = recipe.sizes_of(what.preset).count("train")
+    pairs = pairs_on(recipe, recipe.id_grid(what.preset))
     works: dict[tuple[str, int], Work] = {}
     for name in names:
-        config = config_for(benchmark, name, preset, SEED)
+        config = what.config(name)
         for epoch in {0, config.schedule.epochs - 1}:
             works[name, grid_stride(config.schedule, epoch)] = training_step(config, pairs, epoch)
-    best = best_times(works, rounds, clock)
+    best = best_times(works, what.rounds, what.clock)
     seconds = {}
     for name in names:
-        schedule = config_for(benchmark, name, preset, SEED).schedule
+        schedule = what.config(name).schedule
         strides = [grid_stride(schedule, epoch) for epoch in range(schedule.epochs)]
         steps = schedule.passes * (samples // schedule.batch)
         seconds[name] = steps * sum(best[name, stride] for stride in strides) / len(strides)
     return seconds
 
 
-def pass_seconds(
-    benchmark: Benchmark,
-    recipe: PairRecipe,
-    preset: str,
-    names: list[str],
-    rounds: int,
-    clock: Clock,
-) -> dict[str, float]:
+def pass_seconds(what: Measured, names: list[str]) -> dict[str, float]:
     """Batches of the OOD test set times the seconds of one."""
+    recipe = what.recipe
     count = PAPER_BATCH[recipe.task.dim]
-    field = fields(recipe, recipe.ood_grid(preset))[:count].contiguous()
+    field = fields(recipe, recipe.ood_grid(what.preset))[:count].contiguous()
     true = random_elements(recipe.task.group, count, 0)
     works: dict[str, Work] = {}
     for name in names:
-        model = build_model(config_for(benchmark, name, preset, SEED)).eval()
-        way = benchmark.way(benchmark.rows[name].inference)
+        model = build_model(what.config(name)).eval()
+        way = what.benchmark.way(what.benchmark.rows[name].inference)
         works[name] = partial(predict, model, field, way, true=true)
     with torch.no_grad():
-        best = best_times(works, rounds, clock)
-    batches = -(-recipe.sizes_of(preset).count("test") // count)
+        best = best_times(works, what.rounds, what.clock)
+    batches = -(-recipe.sizes_of(what.preset).count("test") // count)
     return {name: batches * seconds for name, seconds in best.items()}
 
 
@@ -131,12 +133,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
+    models = [name for name in options.models.split(",") if name]
     for problem in options.problems.split(","):
         about = {"machine": machine(), "threads": options.threads, "busy": round(load(), 1)}
-        models = [name for name in options.models.split(",") if name]
-        clock = CLOCKS[options.clock]
-        found = measure(problem, options.preset, models, options.rounds, clock)
-        rows = [row | about for row in found]
+        benchmark, clock = benchmark_named(problem), CLOCKS[options.clock]
+        what = Measured(benchmark, options.preset, options.rounds, clock)
+        rows = [row | about for row in measure(what, models)]
         for row in rows:
             times = f"{row['epoch_seconds']:10.2f} s an epoch{row['pass_seconds']:10.2f} s a pass"
             print(f"{problem:23s}{row['model']:22s}{times}", flush=True)

@@ -78,6 +78,25 @@ def all_ways(
     return [Way(*one) for one in product(networks, coordinates, batches, rates)]
 
 
+class Race(NamedTuple):
+    """What both sides are given: samples, trainings of so many epochs, and a clock."""
+
+    benchmark: Benchmark
+    source: Source
+    preset: str
+    shares: list[float]  # of the preset's epochs
+    clock: Clock
+
+    def config(self, row: str) -> RunConfig:
+        """The preset's settings of a row of the tables."""
+        return config_for(self.benchmark, row, self.preset, 42)
+
+    @property
+    def lengths(self) -> list[int]:
+        epochs = self.config("fno").schedule.epochs
+        return [max(2, round(share * epochs)) for share in sorted(self.shares)]
+
+
 class Stopwatch:
     """Seconds since it was made, without those of what only measures."""
 
@@ -140,17 +159,9 @@ def our_curve(config: RunConfig, source: Source, clock: Clock) -> Curve:
     return curve
 
 
-def ours(
-    benchmark: Benchmark,
-    source: Source,
-    preset: str,
-    shares: list[float],
-    clock: Clock,
-    kept: Attempts,
-) -> Attempts:
+def ours(race: Race, kept: Attempts) -> Attempts:
     """The preset's network, the same with products of channels, and both averaged."""
-    plain = config_for(benchmark, "fno", preset, 42)
-    averaged = config_for(benchmark, "fno-symmetrised", preset, 42)
+    plain, averaged = race.config("fno"), race.config("fno-symmetrised")
     # Over all elements in every step; the row of the tables draws one.
     averaged = averaged.model_copy(update={"operator": {**averaged.operator, "samples": None}})
 
@@ -167,18 +178,13 @@ def ours(
         }
         config = averaged if AVERAGED in way.network else plain
         made = with_overrides(config, [f"{key}={value}" for key, value in changes.items()])
-        return our_curve(made, source, clock)
+        return our_curve(made, race.source, race.clock)
 
     attempts: Attempts = {}
     for networks in (("gelu", "products"), (AVERAGED, f"{AVERAGED} products")):  # so both go on
         ways = all_ways(networks, (False,), plain, (2, 4), (2,))
-        attempts |= search(ways, lengths_of(plain, shares), attempt, kept)
+        attempts |= search(ways, race.lengths, attempt, kept)
     return attempts
-
-
-def lengths_of(config: RunConfig, shares: list[float]) -> list[int]:
-    """Epochs of trainings, from shares of the preset's."""
-    return [max(2, round(share * config.schedule.epochs)) for share in sorted(shares)]
 
 
 # --- the peer -------------------------------------------------------------------------------------
@@ -258,20 +264,13 @@ def peer_curve(config: RunConfig, source: Source, epochs: int, way: Way, clock: 
     return curve
 
 
-def peer(
-    benchmark: Benchmark,
-    source: Source,
-    preset: str,
-    shares: list[float],
-    clock: Clock,
-    kept: Attempts,
-) -> Attempts:
+def peer(race: Race, kept: Attempts) -> Attempts:
     """Its network, with and without coordinates."""
-    config = config_for(benchmark, "fno", preset, 42)
+    config = race.config("fno")
     return search(
         all_ways(("FNO",), (True, False), config, (1, 2, 4), (1, 2)),
-        lengths_of(config, shares),
-        lambda epochs, way: peer_curve(config, source, epochs, way, clock),
+        race.lengths,
+        lambda epochs, way: peer_curve(config, race.source, epochs, way, race.clock),
         kept,
     )
 
@@ -392,10 +391,11 @@ def main() -> None:
         source = prepare(benchmark.recipe, options.preset, root=options.data)
         print(f"{benchmark.title}, preset {options.preset}", flush=True)
         shares = [float(share) for share in options.lengths.split(",")]
+        race = Race(benchmark, source, options.preset, shares, clock)
         kept = measured_before(options.output, head).get(name, {}) if options.keep else {}
         mine, theirs = (
-            train_all(benchmark, source, options.preset, shares, clock, kept.get(side, {}))
-            for side, train_all in (("pacefno", ours), ("neuraloperator", peer))
+            attempts(race, kept.get(side, {}))
+            for side, attempts in (("pacefno", ours), ("neuraloperator", peer))
         )
         rows = compare(mine, theirs)
         print(sketch("pacefno", mine))

@@ -134,9 +134,9 @@ def test_the_settings_of_the_paper_preset_are_those_of_its_tables(
     for judge in (core, losses):
         found = judge(name, nothing)
         assert found.word == "partly" and found.result.endswith("as in the paper; never run")
-    row = {"problem": name, "preset": "paper", "model": "pace-cnn", "epochs": 500}
+    row = {"problem": name, "preset": "paper", "model": "pace-cnn", "epochs": 500, "threads": 2}
     runtime_file(tmp_path).add([row | {"epoch_seconds": 36.0}])
-    assert core(name, nothing).result.endswith("500 epochs would take 5 hours on two cores")
+    assert core(name, nothing).result.endswith("500 epochs would take 5 hours, 2 threads")
     found = claims.adaptation(name, nothing)
     assert found.word == "partly" and found.seeds == "0"
     monkeypatch.setitem(ADAPTATION, name, (1, 1.0, 0.0))

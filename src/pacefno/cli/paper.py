@@ -65,7 +65,7 @@ def bench_command(
         str,
         typer.Option(
             help="Comma-separated seeds.",
-            show_default=f"{','.join(map(str, SEEDS))}; {SEEDS[0]} where one is enough",
+            show_default=f"{','.join(map(str, SEEDS))}; {SEEDS[0]} for rows that need no spread",
         ),
     ] = "",
     processes: Annotated[

@@ -285,8 +285,9 @@ def compared(
         text += "; never run"
         for row in evidence.timed(benchmark, "paper"):
             if row["model"] == "pace-cnn":
-                hours = row["epochs"] * row["epoch_seconds"] / 3600
-                text += f": {row['epochs']} epochs would take {hours:.2g} hours on two cores"
+                epochs, threads = row["epochs"], row["threads"]
+                hours = epochs * row["epoch_seconds"] / 3600
+                text += f": {epochs} epochs would take {hours:.2g} hours, {threads} threads"
     word: Word = "not" if wrong else "done" if seeds >= len(SEEDS) else "partly"
     return Finding(word, text, str(seeds))
 
