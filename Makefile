@@ -17,6 +17,7 @@ demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them 
 	$(BIN)/pacefno report runs/results --runs runs --data datasets --output report
 
 test: $(STAMP) lint types  ## style, types and all tests (8 minutes)
+	@$(BIN)/python -m compileall -q src  # tests start many programs: compile once, not in each
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 plain: $(STAMP)  ## the numerical tests again with the plainest instructions and one thread, as CI does after `make test`

@@ -85,6 +85,13 @@ def test_a_setting_inside_a_nested_part_is_checked_too() -> None:
     [
         ("fno", SMOOTH, {"schedule": {"jitter": 0.5}}, "displaces frames, and this model has none"),
         ("fno", SMOOTH, {"schedule": {"windows": "blocks"}}, "this task has pairs"),
+        ("fno", SMOOTH, {"schedule": {"unroll": 2}}, "unroll is for trajectories"),
+        (
+            "pace-20",
+            "kdv",
+            {"schedule": {"unroll": 2}, "loss": {"anchor": 1.0}},
+            "later windows of a rollout are none",
+        ),
         ("fno", SMOOTH, {"task": {"train_range": []}, "schedule": {"moved": True}}, "train_range"),
         ("pace-20", "kdv", {"task": {"train_range": []}}, "jitter is a share of .* train_range"),
         ("fno", SMOOTH, {"operator": {"time_modes": 3}}, "unknown setting of operator 'fno'"),

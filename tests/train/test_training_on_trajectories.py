@@ -13,8 +13,8 @@ import pacefno
 from pacefno.checkpoint import FINAL
 from pacefno.data.samples import Trajectories, as_precise
 from pacefno.errors import UsageError
-from pacefno.fields import Box
-from pacefno.metrics import nmse
+from pacefno.fields import Box, Field
+from pacefno.metrics import nmse, relative_l2
 from pacefno.pace import PACE
 from pacefno.paper.bench import score_row
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
@@ -460,12 +460,15 @@ def test_windows_pulled_back_once_give_the_same_losses_and_derivatives(
         assert float((others - slopes).norm() / slopes.norm()) < 20 * tolerance
 
 
-@pytest.mark.parametrize("why", ["moved", "jitter", "no frame", "too many", "undetermined"])
+@pytest.mark.parametrize(
+    "why", ["moved", "jitter", "in a row", "no frame", "too many", "undetermined"]
+)
 def test_windows_are_not_pulled_back_once_where_it_would_not_be_the_same(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = "fno-aug-1-split" if why == "no frame" else "pace-1-split"
     changes = {"moved": ("schedule.moved=true",), "jitter": ("schedule.jitter=0.1",)}
+    changes["in a row"] = ("schedule.unroll=2",)
     config = settings(row, *changes.get(why, ()), benchmark="kdv_easy")
     samples = waves("kdv_easy", 16, 6, points=64)
     if why == "undetermined":
@@ -476,6 +479,73 @@ def test_windows_are_not_pulled_back_once_where_it_would_not_be_the_same(
     canonicalise_once(data, build_model(config).double())
     assert data.canonical is None
     assert next(data.batches(0, Place(0, 1, CPU))).frame is None
+
+
+# --- several steps in a row -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["pace-1", "pace-20", "fno-aug-1", "pace-1-split"])
+def test_the_loss_of_steps_in_a_row_is_the_mean_error_of_a_rollout(
+    model: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    name = "kdv_easy"
+    changes = ("schedule.unroll=3", "loss.long_waves=0", "loss.relative_to=moved")
+    changes += ("schedule.jitter=0",) * (not model.startswith("fno"))
+    config = settings(model, *changes, benchmark=name)
+    samples = as_precise(waves(name, 16, 90, points=64), dtype)
+    pace = build_model(config).to(dtype)
+    data = WindowData(config, samples, samples)
+    canonicalise_once(data, pace)
+    batch = next(data.batches(0, Place(0, 1, CPU)))
+    history = config.task.output.snapshots
+    assert batch.target.shape[1] == 3 * history
+    total, parts = Loss(config)(PredictionAndFrame(pace), batch, 0)
+    made = pace.rollout(batch.input, 3, box=batch.box)
+    errors = [
+        relative_l2(made[:, step], batch.target[:, step * history : (step + 1) * history])
+        for step in range(3)
+    ]
+    expected = torch.stack(errors).mean()
+    assert total.item() == pytest.approx(expected.item(), rel=100 * tolerance)
+    assert parts["l2"].item() == pytest.approx(total.item())
+    assert len({round(float(error.mean()), 6) for error in errors}) == 3, "they are three errors"
+    if dtype == torch.float64:  # gradients go back through all three
+        weight = [*pace.operator.parameters()][-1]
+        (slope,) = torch.autograd.grad(total, weight)
+        way = torch.randn_like(weight)
+        with torch.no_grad():
+            values = []
+            for step in (1e-5, -2e-5):
+                weight += step * way
+                values.append(float(Loss(config)(PredictionAndFrame(pace), batch, 0)[0]))
+        found = (values[0] - values[1]) / 2e-5
+        assert found == pytest.approx(float((slope * way).sum()), rel=1e-5)
+
+
+def test_windows_of_several_steps_are_moved_as_one() -> None:
+    """The third block of a boosted window has been carried on for as long as it is late."""
+    name, changes = "kdv_easy", ("schedule.unroll=3",)
+    config = settings("fno-aug", *changes, benchmark=name)
+    samples = waves(name, 16, 140, points=64)
+    data = WindowData(config, samples, samples)
+    batch = next(data.batches(0, Place(0, 1, CPU)))
+    task = config.task
+    later = Field(batch.target[:, 40:], task.input.at(range(60, 80)), batch.box)
+    back = task.group.inverse(later, batch.xi).values
+    one = Field(batch.input, task.input, batch.box)
+    start = task.group.inverse(one, batch.xi).values
+    whole = samples.values.double()
+    for sample in range(len(back)):
+        gaps = (whole[:, :, None] - start[sample, :1]).abs().amax(dim=3)[..., 0]
+        row, begin = divmod(int(gaps.argmin()), whole.shape[1])
+        torch.testing.assert_close(back[sample], whole[row, begin + 60 : begin + 80])
+
+
+def test_a_training_on_steps_in_a_row_lowers_the_error(tmp_path: Path) -> None:
+    changes = ("schedule.epochs=8", "schedule.passes=4", "schedule.unroll=2")
+    config = settings("pace-1", *changes, benchmark="kdv_easy")
+    progress = train(config, wave_source("kdv_easy", points=64), tmp_path / "run")
+    assert progress.log[-1]["l2"] < 0.5 * progress.log[0]["l2"]
 
 
 # --- the loop -------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class ScheduleSettings(Settings):
     moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
     jitter: float = Field(0.0, ge=0, le=1)  # displaces frames in training, as a share of that range
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
+    unroll: int = Field(1, ge=1)  # predictions in a row, each the input of the next (trajectories)
     # By what weights are chosen on trajectories: long predictions, or single windows.
     validation: Literal["rollout", "windows"] = "rollout"
     validation_samples: int | None = Field(None, ge=1)  # at most, evenly chosen
@@ -109,7 +110,7 @@ class RunConfig(Settings):
             raise UsageError(
                 unknown("scaling", self.scaling, ["channels", "uniform", "none", *POINT_GROUPS])
             )
-        schedule = self.schedule
+        schedule, loss = self.schedule, self.loss
         if schedule.jitter and self.frame is None:
             raise UsageError(
                 "schedule.jitter displaces frames, and this model has none: leave it out"
@@ -118,9 +119,15 @@ class RunConfig(Settings):
             raise UsageError("schedule.jitter is a share of the task's train_range, which has none")
         if schedule.windows != "anywhere" and self.task.rollout is None:
             raise UsageError("schedule.windows is for trajectories, and this task has pairs")
+        if schedule.unroll > 1 and self.task.rollout is None:
+            raise UsageError("schedule.unroll is for trajectories, and this task has pairs")
+        if schedule.unroll > 1 and self.frame is not None and (loss.equivariance or loss.anchor):
+            raise UsageError(
+                "schedule.unroll: loss.equivariance and loss.anchor are about the frame of a "
+                "sample, and later windows of a rollout are none: set them to 0"
+            )
         if schedule.moved and not self.task.train_range:
             raise UsageError("schedule.moved needs a train_range in the task: how far to move")
-        loss = self.loss
         beside = ["h1", "invariant"] + ["equivariance", "anchor"] * (self.frame is not None)
         used = [f"loss.{name}" for name in beside if getattr(loss, name)]
         if loss.error != "relative" and used:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from pacefno.checkpoint import (
@@ -53,6 +52,9 @@ from pacefno.train.objective import (
     make_data,
 )
 from pacefno.train.schedule import average_memory, grid_stride, learning_rate
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 MAX_SKIPPED_IN_A_ROW = 5
@@ -195,6 +197,8 @@ def make_fabric(config: RunConfig) -> Fabric:
     Fabric's own double precision would round predictions to float32 before the loss sees them, so
     there model and samples are float64 and Fabric changes nothing.
     """
+    from lightning_fabric import Fabric  # seconds, and only a training needs it
+
     world = int(os.environ.get("WORLD_SIZE", 1))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return Fabric(

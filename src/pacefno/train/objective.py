@@ -415,6 +415,8 @@ def _canonicalise_pairs(data: PairData, train: Pairs, model: PACE) -> None:
 
 def _canonicalise_windows(data: WindowData, train: Trajectories, model: PACE) -> None:
     config, task = data.config, data.config.task
+    if config.schedule.unroll > 1:  # later windows are predictions, whose frames are found anew
+        return
     count = task.input.snapshots + task.output.snapshots
     starts = train.snapshots - count + 1
     few = starts >= 1 and train.values[:, :1].numel() * starts * count <= MOST_PULLED_BACK
@@ -493,7 +495,7 @@ class WindowData(TrainingData):
         """Cut first and moved then: a boost that began earlier is a larger shift, and shifts are
         uniform on the circle."""
         task, schedule = self.config.task, self.config.schedule
-        history, future = task.input.snapshots, task.output.snapshots
+        history, future = task.input.snapshots, task.output.snapshots * schedule.unroll
         starts = window_starts(
             len(chosen),
             self.train.snapshots,
@@ -504,7 +506,11 @@ class WindowData(TrainingData):
         )
         if self.canonical is not None:
             return self.canonical.batch(chosen, starts, stride)
-        whole = task.input.at(task.input.times + task.output.times)
+        ahead = future * (task.output.times[0] - task.input.times[-1])
+        ahead /= schedule.unroll  # from one predicted block to the next
+        blocks = range(schedule.unroll)
+        later = tuple(time + block * ahead for block in blocks for time in task.output.times)
+        whole = task.input.at(task.input.times + later)
         window = self.train.cut(chosen, starts, whole.snapshots)
         field = Field(coarsen(window.values, stride), whole, window.box)
         xi = task.group.identity(len(chosen))
@@ -741,12 +747,40 @@ class Loss:
         self, module: nn.Module, batch: Batch, epoch: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The total and its parts, means over the batch."""
+        if self.config.schedule.unroll > 1:
+            return self._in_a_row(module, batch, epoch)
         given, target = (batch.input, batch.xi, batch.box, batch.jitter), batch.target
         if self.config.frame is None or self.config.loss.invariant:
             prediction, xi = module(*given)
         else:
             pooled = is_pooled(self.config)
             prediction, target, xi = module(*given, target, batch.frame, pooled)
+        return self._of(prediction, target, xi, batch, epoch)
+
+    def _in_a_row(
+        self, module: nn.Module, batch: Batch, epoch: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean over predictions of which each is the input of the next.
+
+        Gradients go back through all of them, so an error that the next step would amplify costs
+        more than one that it damps.
+        """
+        window, found = batch.input, []
+        blocks = torch.split(batch.target, self.config.task.output.size, dim=1)
+        for number, target in enumerate(blocks):
+            prediction, xi = module(window, batch.xi, batch.box, batch.jitter)
+            part = slice(number * target.shape[1], (number + 1) * target.shape[1])
+            unmoved = None if batch.unmoved is None else batch.unmoved[:, part]
+            now = replace(batch, input=window, target=target, unmoved=unmoved)
+            found.append(self._of(prediction, target, xi, now, epoch))
+            window = torch.cat([window, prediction], dim=1)[:, -window.shape[1] :]
+        totals, parts = zip(*found, strict=True)
+        means = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+        return torch.stack(totals).mean(), means
+
+    def _of(
+        self, prediction: Tensor, target: Tensor, xi: Tensor, batch: Batch, epoch: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         if self.config.loss.error == "squared":
             squares = (prediction - target).square().flatten(1).sum(dim=1).mean()
             return squares, {"l2": squares}
