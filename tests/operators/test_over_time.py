@@ -307,6 +307,50 @@ def test_the_change_by_a_flux_is_its_divergence(grid: tuple[int, int], dtype: to
     torch.testing.assert_close(split(field, box=box), expected, atol=atol, rtol=0)
 
 
+class Doubling(nn.Module):
+    """A change that grows whatever it sees, and by more where it is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, seen: Tensor) -> Tensor:
+        half = seen.shape[1] // 2  # fields, then slopes
+        return self.weight * (seen[:, :half] + seen[:, :half] ** 3)
+
+
+def test_a_step_that_keeps_the_norm_neither_gains_nor_loses_it(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    field = 2 + torch.randn(3, 2, 30, dtype=dtype, generator=generator)
+    field[2, 1] = 2.0  # a channel without waves stays one
+    split = SplitStep(Doubling().to(dtype), [(3, -1.0)], [9.0], 0.1, keeps_norm=True)
+    made = split(field)
+    free = SplitStep(Doubling().to(dtype), [(3, -1.0)], [9.0], 0.1)(field)
+
+    def about(part: Tensor) -> Tensor:
+        return (part - part.mean(dim=2, keepdim=True)).norm(dim=2).detach()
+
+    atol = 1e-4 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(about(made), about(field), atol=atol, rtol=0)
+    torch.testing.assert_close(made.mean(dim=2), field.mean(dim=2), atol=atol, rtol=0)
+    assert float((about(free) / about(field))[:2].min()) > 1.1, "without it the field grows"
+    made.square().sum().backward()
+    assert split.operator.weight.grad.isfinite()
+
+
+@pytest.mark.parametrize("name", ["kdv", "kdv_easy", "kuramoto_sivashinsky"])
+def test_steps_keep_the_norm_where_the_equation_does(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    length, step = benchmark.task.input.lengths[0], benchmark.task.input.step
+    x = torch.arange(128, dtype=torch.float64) / 128
+    start = (torch.cos(2 * math.pi * 3 * x) + torch.sin(2 * math.pi * 5 * x))[None, None]
+    box = Box(torch.tensor([[length]]), torch.tensor([1.0]))
+    later = solve(benchmark.equation, start, [20 * step], step / 20, box=box)[:, 0]
+    kept = abs(float(later.norm() / start.norm()) - 1) < 1e-6
+    assert float((later - start).norm() / start.norm()) > 0.1
+    assert benchmark.split["operator"]["keeps_norm"] == kept
+
+
 def test_a_step_without_nodes_is_refused() -> None:
     with pytest.raises(ValueError, match="nodes: expected a positive number, got 0"):
         SplitStep(NoChange(), [(2, 1.0)], [1.0], 1.0, nodes=0)

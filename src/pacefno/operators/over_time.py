@@ -168,6 +168,8 @@ class SplitStep(nn.Module):
             not resolve follow the linear part alone. None for the grid of the field.
         flux: the operator predicts fluxes along each axis, and the N_i are their divergences.
         nodes: how many there are, q.
+        keeps_norm: the equation conserves the mean of ``u^2``, as KdV does: each channel is scaled
+            about its mean to the norm that it had, so that a rollout cannot gain or lose amplitude.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class SplitStep(nn.Module):
         points: int | None = None,
         flux: bool = False,
         nodes: int = 1,
+        keeps_norm: bool = False,
     ) -> None:
         super().__init__()
         self.operator = operator
@@ -192,8 +195,13 @@ class SplitStep(nn.Module):
         self.points = points
         self.flux = flux
         self.nodes = nodes
+        self.keeps_norm = keeps_norm
 
     def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        made = self._step(field, box)
+        return with_norm_of(field, made) if self.keeps_norm else made
+
+    def _step(self, field: Tensor, box: Box | None) -> Tensor:
         grid, dim = tuple(field.shape[2:]), len(self.lengths)
         check_field(field, dim=dim, finite=False)
         coarse = grid if self.points is None else tuple(min(n, self.points) for n in grid)
@@ -244,3 +252,14 @@ class SplitStep(nn.Module):
         lengths = field.new_tensor([self.lengths]) if box is None else box.lengths
         ones = [1] * len(self.lengths)
         return 2 * math.pi * numbers / lengths.double().reshape(*lengths.shape, *ones)
+
+
+def with_norm_of(field: Tensor, made: Tensor) -> Tensor:
+    """``made``, each channel scaled about its mean to the norm that ``field`` has about its own."""
+    axes = grid_axes(field.ndim - 2)
+    mean = made.mean(dim=axes, keepdim=True)
+    before, after = (
+        torch.linalg.vector_norm(apart, dim=axes, keepdim=True)
+        for apart in (field - field.mean(dim=axes, keepdim=True), made - mean)
+    )
+    return mean + (made - mean) * (before / after.clamp_min(torch.finfo(made.dtype).tiny))

@@ -118,10 +118,13 @@ def _split_channels(task: Task, sizes: Mapping[str, Any]) -> dict[str, int]:
     return {"in_channels": seen, "out_channels": made}
 
 
+SPLIT_SETTINGS = ("points", "flux", "nodes", "keeps_norm")
+
+
 def _split(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:
     """The operator as the nonlinear part of a step whose linear part is exact."""
     box = {"lengths": list(task.input.lengths), "step": task.input.step}
-    given = {key: sizes[key] for key in ("points", "flux", "nodes") if key in sizes}
+    given = {key: sizes[key] for key in SPLIT_SETTINGS if key in sizes}
     spec = {"part": "operator", "name": "split-step", "operator": operator}
     return spec | {"linear": sizes["linear"]} | box | given
 
