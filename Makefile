@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Tests whose numbers come from the processor's instructions: `make plain` runs them with the plainest ones.
-NUMERICAL := $(addprefix tests/,groups frames operators train test_pace.py test_metrics.py)
+NUMERICAL := $(addprefix tests/,groups frames operators test_pace.py test_metrics.py \
+  train/test_loss_in_the_canonical_frame.py train/test_training_on_trajectories.py)
 
 .PHONY: help demo test plain exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
