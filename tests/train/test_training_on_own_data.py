@@ -39,7 +39,7 @@ from pacefno.metrics import relative_l2
 from pacefno.task import Task
 from pacefno.train.config import with_overrides
 from pacefno.train.defaults import own_settings
-from pacefno.train.evaluate import Moves, by_snapshot, default_moves, finite, score_own
+from pacefno.train.evaluate import Moves, by_snapshot, default_moves, finite, load_run, score_own
 from pacefno.train.loop import train
 from pacefno.train.objective import Place, build_model, check_memory, make_data, rollouts, windows
 from pacefno.train.rows import FIELD_ROWS, trainable
@@ -233,6 +233,18 @@ def test_rollouts_in_pieces_are_those_of_the_whole(
     assert len(pieces) == len(samples)
     for made, all_of_it in zip(zip(*pieces, strict=True), whole, strict=True):
         torch.testing.assert_close(torch.cat(made), all_of_it[:, :6], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["fno", "fno-aug", "pace"])
+def test_trajectories_of_ones_own_are_trained_on_steps_in_a_row(model: str, tmp_path: Path) -> None:
+    document = write_own(tmp_path, history=2, rollout=True)
+    run, words = tmp_path / "run", ("--set", "schedule.unroll=2")
+    call("train", document, *FAST, "--model", model, *words, "--out", run)
+    trained = load_run(run)
+    assert trained.finished and trained.config.schedule.unroll == 2
+    data = make_data(trained.config, open_task(document)[1])
+    batch = next(data.batches(0, CPU))
+    assert batch.target.shape[1] == 2 * trained.config.task.output.size
 
 
 SYMMETRISED = [name for name in trainable() if FIELD_ROWS[name].operator == "symmetrised"]
