@@ -91,8 +91,8 @@ def epoch_seconds(what: Measured, names: list[str]) -> dict[str, float]:
     for name in names:
         schedule = what.config(name).schedule
         strides = [grid_stride(schedule, epoch) for epoch in range(schedule.epochs)]
-        steps = schedule.passes * (samples // schedule.batch)
-        seconds[name] = steps * sum(best[name, stride] for stride in strides) / len(strides)
+        updates = schedule.updates(samples)
+        seconds[name] = updates * sum(best[name, stride] for stride in strides) / len(strides)
     return seconds
 
 

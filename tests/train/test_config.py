@@ -90,7 +90,7 @@ def test_a_setting_inside_a_nested_part_is_checked_too() -> None:
             "pace-20",
             "kdv",
             {"schedule": {"unroll": 2}, "loss": {"anchor": 1.0}},
-            "later windows of a rollout are none",
+            "whose true frame is not known",
         ),
         ("fno", SMOOTH, {"task": {"train_range": []}, "schedule": {"moved": True}}, "train_range"),
         ("pace-20", "kdv", {"task": {"train_range": []}}, "jitter is a share of .* train_range"),

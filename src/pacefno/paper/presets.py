@@ -40,7 +40,7 @@ SMOKE_TRAJECTORIES: Sections = {
 # field of each orbit and overfits, while an augmented FNO sees many.
 TRAJECTORY_JITTER = 0.5
 # What a row that carries the exact linear part is made of, at any size.
-SPLIT_STRUCTURE = ("linear", "points", "flux", "nodes", "activation", "keeps_norm")
+SPLIT_STRUCTURE = ("linear", "activation", *defaults.SPLIT_SETTINGS)
 
 
 def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunConfig:

@@ -71,12 +71,18 @@ class ScheduleSettings(Settings):
     moved: bool = False  # train on samples moved within the task's range (Algorithm 1, lines 2-3)
     jitter: float = Field(0.0, ge=0, le=1)  # displaces frames in training, as a share of that range
     windows: Literal["anywhere", "blocks"] = "anywhere"  # where a window of a trajectory may begin
-    unroll: int = Field(1, ge=1)  # predictions in a row, each the input of the next (trajectories)
+    # Steps that are trained in a row on trajectories: each prediction is the input of the next.
+    unroll: int = Field(1, ge=1)
     # By what weights are chosen on trajectories: long predictions, or single windows.
     validation: Literal["rollout", "windows"] = "rollout"
     validation_samples: int | None = Field(None, ge=1)  # at most, evenly chosen
     validate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(5, ge=1)
+
+    def updates(self, samples: int) -> int:
+        """Updates in an epoch: whole batches only, the rest of a shuffled pass is left out."""
+        updates = self.passes * (samples // self.batch)
+        return updates if self.most_steps is None else min(updates, self.most_steps)
 
 
 class RunConfig(Settings):
@@ -123,8 +129,8 @@ class RunConfig(Settings):
             raise UsageError("schedule.unroll is for trajectories, and this task has pairs")
         if schedule.unroll > 1 and self.frame is not None and (loss.equivariance or loss.anchor):
             raise UsageError(
-                "schedule.unroll: loss.equivariance and loss.anchor are about the frame of a "
-                "sample, and later windows of a rollout are none: set them to 0"
+                "schedule.unroll: from the second step on the input is a prediction, whose true "
+                "frame is not known: set loss.equivariance and loss.anchor, which need it, to 0"
             )
         if schedule.moved and not self.task.train_range:
             raise UsageError("schedule.moved needs a train_range in the task: how far to move")

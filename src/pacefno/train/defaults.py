@@ -118,7 +118,7 @@ def _split_channels(task: Task, sizes: Mapping[str, Any]) -> dict[str, int]:
     return {"in_channels": seen, "out_channels": made}
 
 
-SPLIT_SETTINGS = ("points", "flux", "nodes", "keeps_norm")
+SPLIT_SETTINGS = ("points", "flux", "nodes", "keeps_norm")  # of a split step, beside its box
 
 
 def _split(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:

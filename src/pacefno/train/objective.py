@@ -185,10 +185,8 @@ class TrainingData(ABC):
         """The mean error on the validation samples."""
 
     def steps(self) -> int:
-        """Updates in an epoch: whole batches only, the rest of a shuffled pass is left out."""
-        schedule = self.config.schedule
-        steps = schedule.passes * (self.samples // schedule.batch)
-        return steps if schedule.most_steps is None else min(steps, schedule.most_steps)
+        """Updates in an epoch."""
+        return self.config.schedule.updates(self.samples)
 
     def check(self) -> None:
         """Refuse a schedule that these samples do not allow."""
@@ -506,8 +504,8 @@ class WindowData(TrainingData):
         )
         if self.canonical is not None:
             return self.canonical.batch(chosen, starts, stride)
-        ahead = future * (task.output.times[0] - task.input.times[-1])
-        ahead /= schedule.unroll  # from one predicted block to the next
+        # From one predicted block of snapshots to the next.
+        ahead = task.output.snapshots * (task.output.times[0] - task.input.times[-1])
         blocks = range(schedule.unroll)
         later = tuple(time + block * ahead for block in blocks for time in task.output.times)
         whole = task.input.at(task.input.times + later)
@@ -765,15 +763,16 @@ class Loss:
         Gradients go back through all of them, so an error that the next step would amplify costs
         more than one that it damps.
         """
-        window, found = batch.input, []
-        blocks = torch.split(batch.target, self.config.task.output.size, dim=1)
-        for number, target in enumerate(blocks):
-            prediction, xi = module(window, batch.xi, batch.box, batch.jitter)
-            part = slice(number * target.shape[1], (number + 1) * target.shape[1])
-            unmoved = None if batch.unmoved is None else batch.unmoved[:, part]
+        size, window, found = self.config.task.output.size, batch.input, []
+        hint: Tensor | None = batch.xi  # what moved the sample; of a prediction it is not known
+        for start in range(0, batch.target.shape[1], size):
+            block = slice(start, start + size)
+            target = batch.target[:, block]
+            unmoved = None if batch.unmoved is None else batch.unmoved[:, block]
+            prediction, xi = module(window, hint, batch.box, batch.jitter)
             now = replace(batch, input=window, target=target, unmoved=unmoved)
             found.append(self._of(prediction, target, xi, now, epoch))
-            window = torch.cat([window, prediction], dim=1)[:, -window.shape[1] :]
+            hint, window = None, torch.cat([window, prediction], dim=1)[:, -window.shape[1] :]
         totals, parts = zip(*found, strict=True)
         means = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
         return torch.stack(totals).mean(), means
@@ -781,6 +780,7 @@ class Loss:
     def _of(
         self, prediction: Tensor, target: Tensor, xi: Tensor, batch: Batch, epoch: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total and its parts of one prediction, made with the frame ``xi``."""
         if self.config.loss.error == "squared":
             squares = (prediction - target).square().flatten(1).sum(dim=1).mean()
             return squares, {"l2": squares}

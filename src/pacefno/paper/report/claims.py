@@ -502,7 +502,6 @@ NOTES = {
 }
 UNDERTRAINED = ("shallow_water", "navier_stokes", "navier_stokes_literal")  # at `standard`
 CORES = "two cores instead of a GPU; epochs of `standard`; the paper's evaluation batches"
-SPLIT = "`pace-1-split` knows the linear part of the equation"
 
 
 def sections() -> dict[str, list[Claim]]:
@@ -549,14 +548,14 @@ def _budget(problem: str, models: Sequence[str]) -> str:
 
     def updates(model: str, preset: str) -> int:
         schedule = config_for(benchmark, model, preset, SEEDS[0]).schedule
-        each = TRAJECTORY_SIZES[preset].train // schedule.batch
-        return schedule.epochs * schedule.passes * each
+        return schedule.epochs * schedule.updates(TRAJECTORY_SIZES[preset].train)
 
     ours = " and ".join(f"{updates(model, 'standard'):,}" for model in models)
     note = f"`standard` has {ours} updates, the paper {updates(models[0], 'paper'):,}"
     if "pace-1-split" in models:
-        note += f"; {SPLIT}"
-        note += ", and that the norm is kept" * benchmark.split["operator"]["keeps_norm"]
+        note += "; `pace-1-split` knows the linear part of the equation"
+        if benchmark.split["operator"]["keeps_norm"]:
+            note += ", and that the norm is kept"
     return note
 
 
