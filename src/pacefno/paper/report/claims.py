@@ -500,6 +500,7 @@ NOTES = {
     "pace-cnn": f"encoder is our reading of one sentence; {OWN}",
     "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem",
 }
+SPLIT = {"fno-aug": "fno-aug-1-split", "pace-1": "pace-1-split"}  # with an exact linear part
 UNDERTRAINED = ("shallow_water", "navier_stokes", "navier_stokes_literal")  # at `standard`
 CORES = "two cores instead of a GPU; epochs of `standard`; the paper's evaluation batches"
 
@@ -534,7 +535,7 @@ def _tables() -> Iterator[Claim]:
             yield Claim(what, command, partial(table_row, problem, models), note)
     for problem in ("kdv_easy", "kuramoto_sivashinsky"):
         for model in benchmark_named(problem).paper:
-            models = (model, "pace-1-split") if model == "pace-1" else (model,)
+            models = (model, SPLIT[model]) if model in SPLIT else (model,)
             what = f"{benchmark_named(problem).title}: {model}"
             command = f"pacefno bench {problem} --models {','.join(models)}"
             yield Claim(
@@ -552,10 +553,12 @@ def _budget(problem: str, models: Sequence[str]) -> str:
 
     ours = " and ".join(f"{updates(model, 'standard'):,}" for model in models)
     note = f"`standard` has {ours} updates, the paper {updates(models[0], 'paper'):,}"
-    if "pace-1-split" in models:
-        note += "; `pace-1-split` knows the linear part of the equation"
+    for split in (model for model in models if benchmark.rows[model].split):
+        note += f"; `{split}` knows the linear part of the equation"
         if benchmark.split["operator"]["keeps_norm"]:
             note += ", and that the norm is kept"
+        if benchmark.rows[split].history != benchmark.rows[models[0]].history:
+            note += ", and makes steps of one snapshot"
     return note
 
 
