@@ -21,8 +21,8 @@ test: $(STAMP) lint types  ## style, types and all tests (8 minutes)
 	@$(BIN)/python -m compileall -q src  # tests start many programs: compile once, not in each
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-plain: $(STAMP)  ## the numerical tests again with the plainest instructions and one thread, as CI does after `make test`
-	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not exhaustive" $(NUMERICAL)
+plain: $(STAMP)  ## the numerical tests again, in float32, with the plainest instructions and one thread, as CI does after `make test`
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not exhaustive" -k "not float64" $(NUMERICAL)
 
 wheel: $(STAMP)  ## build the wheel, install it alone in a new environment, and use it there
 	rm -rf build/wheel && mkdir -p build/wheel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,9 @@ settings.register_profile(
     "pacefno", deadline=None, max_examples=20, derandomize=True, database=None
 )
 settings.load_profile("pacefno")
-torch.set_num_threads(1)  # tests run side by side: threads of one would wait for the other
+# Tests run side by side: threads of one, or of a program that it starts, would wait for the other.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])

@@ -190,7 +190,7 @@ def test_a_run_of_a_benchmark_that_is_gone_is_still_scored_by_its_own_name(
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "pacefno.cli", "--import", "toymodule", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    environment = os.environ | {"COLUMNS": "200"}
     return subprocess.run(
         program, cwd=folder, capture_output=True, text=True, check=False, env=environment
     )

@@ -44,7 +44,6 @@ COMMANDS = [
     "bench",
     "report",
 ]
-ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def call(*words: object, code: int = 0) -> str:
@@ -62,7 +61,7 @@ def run(code: str, *words: str, **environment: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
-        env=ONE_THREAD | environment,
+        env=os.environ | environment,
     )
 
 

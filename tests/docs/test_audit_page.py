@@ -29,7 +29,7 @@ def test_the_files_and_commands_of_the_page_work(tmp_path: Path) -> None:
             (tmp_path / text.split()[1]).write_text(text)  # each names itself: "# net.py"
     assert len(commands) == 11
     paths = (str(Path(pacefno.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     for command in commands:
         words = [sys.executable, *command.split()[1:]]
         if command.startswith("pacefno"):

@@ -55,7 +55,6 @@ from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight, learni
 from training_examples import SMOOTH, InMemory, contents, settings
 
 TRAINED = [name for name, row in FIELD_ROWS.items() if row.trained_as is None]
-ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # as in this process: see conftest.py
 CPU = torch.device("cpu")
 
 
@@ -362,14 +361,14 @@ def test_a_killed_run_continues_and_equals_an_uninterrupted_one(
     command += ["--preset", "smoke", "--resume", "--out", str(run), "--data", str(smoke_datasets)]
     command += ["--set", "schedule.epochs=24"]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ONE_THREAD)
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
     deadline = time.monotonic() + 60
     while not list(run.glob("epoch-00000[2-9].*")) and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (run / FINAL).exists(), "the run ended before it could be killed"
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=ONE_THREAD)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert "resuming after epoch" in finished.stderr
     train(settings("fno", "schedule.epochs=24"), smoke_source, tmp_path / "whole")
@@ -485,9 +484,7 @@ def test_two_processes_take_the_same_steps_as_one(smoke_source: Source, tmp_path
     command += ["-m", "pacefno.cli", "train", SMOOTH, "--model", "pace", "--preset", "smoke"]
     command += ["--out", str(tmp_path / "two"), "--data", str(tmp_path / "datasets")]
     command += [word for change in changes for word in ("--set", change)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=ONE_THREAD, timeout=300, check=False
-    )
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("is finished") == 1, "one process speaks for all"
     one, two = (
