@@ -174,7 +174,8 @@ def draw_terminal_frame() -> None:
     points, horizon = 256, 1.0
     x = torch.arange(points, dtype=torch.float64) / points
     start = 0.35 * (torch.cos(2 * math.pi * x) + 0.4 * torch.sin(4 * math.pi * x))[None, None]
-    model = pacefno.PACE(torch.nn.Identity(), group, channels="u: speed", horizon=horizon)
+    what = {"channels": "u: speed", "horizon": horizon, "lengths": 1.0}
+    model = pacefno.PACE(torch.nn.Identity(), group, **what)
     start = model.eval().canonicalize(start)
     xi = torch.tensor([[0.15, 0.4]], dtype=torch.float64)
     moved = group.act(pacefno.Field(start, kind), xi).values
