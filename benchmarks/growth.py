@@ -124,7 +124,7 @@ def build(case: Case) -> nn.Module:
     }
     group = groups[case.group]()
     return pacefno.PACE(
-        operator, group, channels="u: velocity", horizon=0.5, on_undetermined="ignore"
+        operator, group, channels="u: velocity", horizon=0.5, lengths=1.0, on_undetermined="ignore"
     )
 
 

@@ -68,7 +68,8 @@ def fno(dim: int, channels: int) -> nn.Module:
 def waves1d(**options: object) -> PACE:
     """A small PACE on one dimension."""
     group = Galilean(1)
-    what = {"channels": "u: velocity", "horizon": 0.5, "frame": PhaseSlice(group).frame()}
+    what = {"channels": "u: velocity", "horizon": 0.5, "lengths": 1.0}
+    what |= {"frame": PhaseSlice(group).frame()}
     return PACE(fno(1, 1), group, **(what | options)).eval()  # type: ignore[arg-type]
 
 

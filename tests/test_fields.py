@@ -255,3 +255,15 @@ def test_the_background_of_a_long_field_keeps_its_digits() -> None:
     for name in ("velocity", "speed"):
         assert float((kind(name).background(value, None) - exact).abs().max()) < 1e-12
     assert float((single_mean(value) - exact).abs().max()) > 1e-6
+
+
+def test_a_field_goes_to_another_device_with_its_box_and_keeps_the_precision_of_that() -> None:
+    box = Box(torch.tensor([[2.0]], dtype=torch.float64), torch.tensor([0.1], dtype=torch.float64))
+    field = Field(torch.zeros(1, 1, 8, dtype=torch.float64), FieldType.parse("a: scalar", 1), box)
+    there = field.to(torch.device("meta"))
+    assert there.box is not None and {there.values.device.type, there.box.step.device.type} == {
+        "meta"
+    }
+    single = field.to(torch.float32)
+    assert single.values.dtype == torch.float32
+    assert single.box is not None and single.box.lengths.dtype == torch.float64

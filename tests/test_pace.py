@@ -312,7 +312,7 @@ class WrongSign(Galilean):
 
 def test_the_law_fails_for_a_wrong_terminal_frame_and_for_a_frame_that_does_not_follow() -> None:
     group, field = Galilean(1), smooth_fields(BURGERS, (128,), torch.float64)
-    speed = {"channels": "u: speed", "horizon": 1.0}
+    speed = {"channels": "u: speed", "horizon": 1.0, "lengths": 1.0}
     wrong = PACE(nn.Identity(), WrongSign(1), **speed, frame=AnalyticFrame(group)).eval()
     with pytest.raises(AssertionError, match="look at: horizon, lengths and the kinds"):
         assert_equivariant(wrong, group, field)
@@ -419,6 +419,9 @@ def test_equivariance_does_not_see_a_wrong_box_or_horizon() -> None:
 # --- what has to be said
 
 
+WAVE = FieldType.parse("a: scalar", 1)
+
+
 @pytest.mark.parametrize(
     ("group", "options", "sentence"),
     [
@@ -426,6 +429,7 @@ def test_equivariance_does_not_see_a_wrong_box_or_horizon() -> None:
         (Euclidean(), {}, "the euclidean group acts on channels by their kind"),
         (Galilean(1), {"channels": "u: speed"}, "say horizon=T, the time between them"),
         (GalileanScaling(), {"channels": "u: speed"}, "lengths=L, the period of the box"),
+        (Galilean(1), {"channels": "u: speed", "horizon": 0.5}, "lengths=L, the period of the box"),
         (Galilean(2), {"channels": "a: scalar"}, "a boost needs a channel that tells velocities"),
         (Galilean(2), {"channels": "u: speed"}, r"use Galilean\(2, diagonal=True\)"),
         (Galilean(2), {"channels": "u v w: velocity"}, "has 2 components in 2 dimensions, got 3"),
@@ -434,6 +438,11 @@ def test_equivariance_does_not_see_a_wrong_box_or_horizon() -> None:
         (Translation(2), {"lengths": (1.0, 2.0, 3.0)}, "expected 2 positive numbers"),
         (Translation(1), {"on_undetermined": "shout"}, "expected 'warn', 'raise' or 'ignore'"),
         (Translation(1), {"input": FieldType.parse("a: scalar", 1)}, "input= and output= together"),
+        (
+            Translation(1),
+            {"input": WAVE, "output": WAVE, "lengths": 6.28},
+            "or channels=, horizon=",
+        ),
     ],
 )
 def test_what_has_to_be_said_is_asked_for_in_a_sentence(
@@ -441,7 +450,7 @@ def test_what_has_to_be_said_is_asked_for_in_a_sentence(
 ) -> None:
     said = dict(options)
     if "horizon" not in sentence and "lengths=L" not in sentence and group.moves_in_time:
-        said |= {"horizon": 1.0}
+        said |= {"horizon": 1.0, "lengths": 1.0}
     with pytest.raises(ValueError, match=sentence):
         PACE(nn.Identity(), group, **said)
 
@@ -453,7 +462,7 @@ def test_translations_need_nothing_said() -> None:
 
 
 def test_a_vector_with_one_component_is_refused() -> None:
-    model = PACE(nn.Identity(), Galilean(2), channels="u: velocity", horizon=1.0)
+    model = PACE(nn.Identity(), Galilean(2), channels="u: velocity", horizon=1.0, lengths=1.0)
     with pytest.raises(FieldError, match="give it 2 channels, not 1"):
         model(torch.zeros(1, 1, 8, 8))
 
@@ -470,7 +479,7 @@ def shear_flow(dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def shear_model(**options: object) -> PACE:
-    said = {"channels": "u: velocity", "horizon": 0.5} | options
+    said = {"channels": "u: velocity", "horizon": 0.5, "lengths": 1.0} | options
     return PACE(nn.Identity(), Galilean(2), **said).eval()
 
 
@@ -511,6 +520,8 @@ def test_another_coordinate_that_is_not_determined_is_named_when_it_happens() ->
 def test_an_undetermined_frame_can_be_an_error_or_ignored() -> None:
     with pytest.raises(FieldError, match="the frame of 1 of 2 samples is not determined: x"):
         shear_model(on_undetermined="raise")(shear_flow())
+    with pytest.raises(FieldError, match="the frame of 1 of 2 samples is not determined: x"):
+        shear_model(on_undetermined="raise").refine(shear_flow())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shear_model(on_undetermined="ignore")(shear_flow())
@@ -617,7 +628,7 @@ def test_a_trained_operator_keeps_its_error_out_of_distribution_once_wrapped() -
     end = later(BURGERS.type, 0.5)
     moved = group.act(Field(x, BURGERS.type), xi).values
     target = group.act(Field(y, end), xi).values
-    model = PACE(operator, group, channels="u: speed", horizon=0.5).eval()
+    model = PACE(operator, group, channels="u: speed", horizon=0.5, lengths=1.0).eval()
     with torch.no_grad():
         plain_id, plain_ood = relative_l2(operator(x), y), relative_l2(operator(moved), target)
         back = group.inverse(Field(model(moved), end), xi).values
@@ -873,13 +884,20 @@ class Leak(nn.Module):
 
 @pytest.mark.parametrize(
     ("conserve", "kept"),
-    [(False, ()), (True, (0, 1, 2)), (["h"], (0,)), (["m_y", "h"], (0, 2)), ([], ())],
+    [
+        (False, ()),
+        (True, (0, 1, 2)),
+        (["h"], (0,)),
+        (["m_y", "h"], (0, 2)),
+        ([], ()),
+        ("m_x", (1,)),
+    ],
 )
 def test_a_rollout_conserves_the_means_it_is_asked_to(
-    conserve: bool | list[str], kept: tuple[int, ...], dtype: torch.dtype
+    conserve: bool | str | list[str], kept: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     chosen = CASES["galilean-2d-momentum"]
-    options = {"channels": "h: scalar, m: momentum of h", "horizon": 0.1}
+    options = {"channels": "h: scalar, m: momentum of h", "horizon": 0.1, "lengths": 1.0}
     model = PACE(Leak(), Trivial(2), **options).eval()
     field = smooth_fields(chosen, (16, 16), dtype, batch=2)
     found = model.rollout(field, 4, conserve=conserve)
@@ -974,7 +992,7 @@ def test_a_field_without_a_frame_is_predicted_with_the_identity_and_finite_gradi
     torch.manual_seed(5)
     frame = EquivariantFrame(group, BURGERS.type, slice=PhaseSlice(group))
     operator = FNO(1, 1, 1, 12, 6, positions="grid")
-    options = {"channels": "u: speed", "horizon": 1.0, "on_undetermined": "ignore"}
+    options = {"channels": "u: speed", "horizon": 1.0, "lengths": 1.0, "on_undetermined": "ignore"}
     model = PACE(operator, group, frame=frame, **options).to(dtype).eval()
     perturb(model)
     wave = torch.cos(4 * math.pi * points((64,))[0])

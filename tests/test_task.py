@@ -243,3 +243,23 @@ def test_an_output_may_lack_the_velocity_that_the_input_has() -> None:
     group = {"name": "galilean", "dim": 2}
     task = make_task({"input": velocity, "output": vorticity, "group": group})
     assert task.output.channels == ("w",)
+
+
+def test_a_product_of_groups_is_written_as_tables() -> None:
+    document = {
+        "name": "water",
+        "input": {"channels": "h: scalar, m: momentum of h", "dim": 2},
+        "output": {"channels": "h: scalar, m: momentum of h", "dim": 2, "times": [0.5]},
+        "group": {
+            "name": "product",
+            "motion": {"name": "galilean", "dim": 2},
+            "point": {"name": "point", "which": "p4m"},
+        },
+    }
+    task = Task.model_validate(document)
+    assert task.group.coordinates == ("x", "y", "element", "velocity_x", "velocity_y")
+    stored = task.model_dump(mode="json")
+    assert Task.model_validate(stored).model_dump(mode="json") == stored
+    document["group"] = {"name": "product", "motion": "galilean", "point": "p4m"}
+    with pytest.raises(ValueError, match="expected a group as motion and a PointGroup as point"):
+        Task.model_validate(document)

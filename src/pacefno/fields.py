@@ -439,5 +439,8 @@ class Field:
         return Field(values, self.type, self.box)
 
     def to(self, target: torch.dtype | torch.device) -> Field:
-        """The same values in another precision or on another device."""
-        return self.with_values(self.values.to(target))
+        """The same values in another precision, or values and box on another device."""
+        box = self.box
+        if box is not None and not isinstance(target, torch.dtype):
+            box = box.to(target)
+        return Field(self.values.to(target), self.type, box)

@@ -89,8 +89,7 @@ def equivariance_error(
     if isinstance(model, PACE) and channels is None and input is None and output is None:
         given, predicted = _types_of(model, horizon, lengths)
     else:
-        box = 1.0 if lengths is None else lengths
-        given, predicted = field_types(group, channels, horizon, box, input, output)
+        given, predicted = field_types(group, channels, horizon, lengths, input, output)
     if xi is None:
         xi = random_elements(group, len(field), seed).to(field.device)
     with torch.no_grad():

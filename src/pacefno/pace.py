@@ -55,7 +55,7 @@ class PACE(nn.Module):
         horizon: the time between input and output, in the units of the data. Needed by groups with
             boosts.
         lengths: the period of the box along each axis, in the units of the data: one number, or one
-            per axis.
+            per axis. Needed by groups with boosts, which move a field by ``v T / L`` periods.
         frame: how the frame is found; by default read off the field, without training.
         on_undetermined: what to do when a field does not determine its frame: warn once, raise, or
             ignore it. The coordinate is then 0, and the operator sees the field unmoved; where the
@@ -67,7 +67,7 @@ class PACE(nn.Module):
     >>> _ = torch.manual_seed(0)
     >>> operator = torch.nn.Conv1d(1, 1, 5, padding=2)  # pads with zeros: it knows the edges
     >>> group = pacefno.Galilean(1)
-    >>> model = PACE(operator, group, channels="u: velocity", horizon=0.5).eval()
+    >>> model = PACE(operator, group, channels="u: velocity", horizon=0.5, lengths=1.0).eval()
     >>> field = torch.randn(4, 1, 64)
     >>> moved = field.roll(16, dims=-1) + 2.0  # by a quarter of the box, at a speed of 2
     >>> shift, speed = (model.frame_of(moved).xi - model.frame_of(field).xi)[0].tolist()
@@ -85,7 +85,7 @@ class PACE(nn.Module):
         *,
         channels: str | None = None,
         horizon: float | None = None,
-        lengths: float | Sequence[float] = 1.0,
+        lengths: float | Sequence[float] | None = None,
         frame: Frame | None = None,
         on_undetermined: Undetermined = "warn",
         input: FieldType | None = None,
@@ -182,8 +182,9 @@ class PACE(nn.Module):
         refiner = GaussNewton() if refiner is None else refiner
         typed = self._typed(field, box)
         with torch.no_grad():
-            xi = self.frame(typed).xi
-        return refiner(self.frame.energy(), typed.to(compute_dtype(field.dtype)), xi)
+            found: Estimate = self.frame(typed)
+        self._check_determined(found)
+        return refiner(self.frame.energy(), typed.to(compute_dtype(field.dtype)), found.xi)
 
     @torch.no_grad()
     def rollout(
@@ -192,7 +193,7 @@ class PACE(nn.Module):
         steps: int,
         *args: Any,
         box: Box | None = None,
-        conserve: bool | Sequence[str] = False,
+        conserve: bool | str | Sequence[str] = False,
         on_step: Callable[[int], None] | None = None,
         **kwargs: Any,
     ) -> Tensor:
@@ -285,11 +286,12 @@ class PACE(nn.Module):
                 f"{self.input.text!r}: both need the same channels"
             )
 
-    def _conserved(self, conserve: bool | Sequence[str], channels: int) -> list[int]:
+    def _conserved(self, conserve: bool | str | Sequence[str], channels: int) -> list[int]:
         """The numbers of the channels of a snapshot whose means are kept."""
         names = self.input.channels
         if isinstance(conserve, bool):
             return list(range(channels)) if conserve else []
+        conserve = [conserve] if isinstance(conserve, str) else conserve
         wanted = [name for name in conserve if name not in names]
         if wanted:
             raise FieldError(f"conserve: there is no channel {wanted[0]!r} among {names}")
@@ -318,13 +320,14 @@ def field_types(
     group: Group,
     channels: str | None,
     horizon: float | None,
-    lengths: float | Sequence[float] = 1.0,
+    lengths: float | Sequence[float] | None = None,
     input: FieldType | None = None,
     output: FieldType | None = None,
 ) -> tuple[FieldType, FieldType]:
     """The types of input and output that these words mean; a clear error where one is missing."""
     if input is not None or output is not None:
-        if input is None or output is None or channels is not None or horizon is not None:
+        words = (channels, horizon, lengths)
+        if input is None or output is None or any(word is not None for word in words):
             raise UsageError(
                 "give input= and output= together, or channels=, horizon= and lengths="
             )
@@ -336,13 +339,15 @@ def field_types(
                 'channels="u: velocity, p: scalar" (kinds: scalar, pseudoscalar, vector, velocity, '
                 "momentum, speed)"
             )
-        if horizon is None and group.moves_in_time:
+        if group.moves_in_time and (horizon is None or (horizon and lengths is None)):
             raise UsageError(
                 f"the {group.name} group has boosts, which move a field between input and output: "
                 "say horizon=T, the time between them, in the units of your data, and lengths=L, "
                 "the period of the box in the same units"
             )
-        first = FieldType.parse(channels or "", group.dim, lengths=lengths)
+        first = FieldType.parse(
+            channels or "", group.dim, lengths=1.0 if lengths is None else lengths
+        )
         given = first, first.at([0.0 if horizon is None else horizon])
     group.check_type(given[0])
     group.check_action(given[1])

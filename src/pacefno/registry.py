@@ -69,13 +69,18 @@ def import_named(text: str) -> Any:
     return found
 
 
+def _origin(cls: type[Any]) -> str:
+    """Where a class was defined: the same when a module or a notebook's cell is run again."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def register(part: str, name: str) -> Callable[[type[T]], type[T]]:
     """A class decorator: from now on the class can be named, stored and rebuilt."""
 
     def mark(cls: type[T]) -> type[T]:
         other = _classes(part).get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
-            raise UsageError(f"{part} {name!r} is registered already, as {other.__qualname__}")
+        if other is not None and _origin(other) != _origin(cls):
+            raise UsageError(f"{part} {name!r} is registered already, as {_origin(other)}")
         initialise = cls.__init__
         signature = inspect.signature(initialise)
 

@@ -68,7 +68,8 @@ def _to_group(value: Any) -> Any:
     if isinstance(value, Group):
         return value
     check_named("group", value)
-    return build({"part": "group", **value})
+    groups = {k: {"part": "group", **v} for k, v in value.items() if isinstance(v, dict)}
+    return build({"part": "group", **value, **groups})
 
 
 def _to_slice(value: Any, info: ValidationInfo) -> Any:

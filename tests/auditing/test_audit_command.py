@@ -345,7 +345,7 @@ def test_a_wrapped_module_of_another_signature_is_saved_and_loaded(tmp_path: Pat
     group, what = pacefno.Galilean(2), "u v: velocity, h: scalar"
     adapted = pacefno.Adapted(ByName(), **how)  # type: ignore[arg-type]
     adapted.module.scale.data.fill_(0.75)  # type: ignore[union-attr]
-    model = pacefno.PACE(adapted, group, channels=what, horizon=0.5).eval()
+    model = pacefno.PACE(adapted, group, channels=what, horizon=0.5, lengths=1.0).eval()
     pacefno.testing.assert_equivariant(model, group, FIELD)
     pacefno.save(model, tmp_path)
     with pytest.raises(UsageError, match="its operator is a ByName"):

@@ -191,3 +191,32 @@ def test_a_task_whose_output_is_no_input_is_refused() -> None:
     with pytest.raises(UsageError, match="not evenly spaced"):
         _ = uneven.spacing
     assert Task(input=kind.at([0, 3]), output=kind.at([6]), group=group).spacing == 3
+
+
+def test_all_samples_are_those_of_every_split(tmp_path: Path) -> None:
+    pairs, trajectories = waves(), waves(4, seed=1)
+    path = write_own(tmp_path)
+    task, source = open_task(path)
+    assert len(read_start(source, task, None, 99, 1).window) == len(pairs)
+    path.write_text(path.read_text().replace("split =", "samples = 5\nsplit ="))
+    assert len(read_start(open_task(path)[1], task, None, 99, 1).window) == 5
+    np.savez(tmp_path / "later.npz", velocity=trajectories)
+    path.write_text(path.read_text().replace("samples = 5", 'test_file = "later.npz"'))
+    source = open_task(path)[1]
+    assert len(read_start(source, task, "test", 99, 1).window) == 4
+    with pytest.raises(UsageError, match="choose one of train, validation, test"):
+        read_start(source, task, None, 99, 1)
+    arrays = {"before": pairs[:, 0], "after": pairs[:, 1]}
+    np.savez(tmp_path / "waves.npz", **arrays)
+    text = path.read_text().replace(
+        'arrays = ["velocity"]', 'inputs = ["before"]\ntargets = ["after"]'
+    )
+    text = text.replace('test_file = "later.npz"\n', "").replace(
+        "sample time channel", "sample channel"
+    )
+    path.write_text(text)
+    task, source = open_task(path)
+    every = read_start(source, task, None, 99, 1)
+    assert len(every.window) == len(pairs) > len(read_start(source, task, "test", 99, 1).window)
+    few = read_start(source, task, None, 5, 1)
+    assert len(few.window) == 5 and few.window.shape == few.truth.shape

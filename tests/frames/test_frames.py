@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from group_examples import TAU, Example, example, of_the_package
+from pacefno.errors import UsageError
 from pacefno.fields import Box, Field, FieldType
 from pacefno.frames import (
     FRAMES,
@@ -25,6 +26,7 @@ from pacefno.frames import (
     PhaseSlice,
     QuarterSlice,
     SeamFrame,
+    TurningFrame,
 )
 from pacefno.frames.learned import (
     CircularConvolution,
@@ -41,6 +43,8 @@ from pacefno.groups import (
     Galilean,
     GalileanScaling,
     Group,
+    PointGroup,
+    Product,
     SpecialGalilean,
     Translation,
     Trivial,
@@ -737,3 +741,25 @@ def test_of_many_snapshots_a_frame_sees_the_first_and_the_last() -> None:
 
 def test_the_slice_decides_how_a_frame_of_rotations_is_found() -> None:
     assert isinstance(QuarterSlice(Euclidean()).frame(), SeamFrame)
+
+
+def test_an_encoder_reads_its_first_snapshot_whenever_that_is() -> None:
+    """A field and the same field boosted, both seen at time 2, have one canonical field."""
+    group, type = Galilean(1), FieldType.parse("u: velocity", 1, times=(2.0,))
+    values = torch.randn(1, 1, 64, generator=torch.Generator().manual_seed(0)).double()
+    for options in ({}, {"retracted": False}):
+        torch.manual_seed(0)
+        frame = CNNFrame(group, type, **options).double()  # type: ignore[arg-type]
+        with torch.no_grad():
+            seen = [Field(values + v, type) for v in (0.0, 0.3)]
+            still, moving = (group.inverse(field, frame(field).xi).values for field in seen)
+        assert largest(still - moving) < 1e-9
+
+
+def test_elements_of_finite_groups_and_missing_angles_are_refused_by_learned_frames() -> None:
+    group, type = Product(Translation(2), PointGroup("p4")), FieldType.parse("a: scalar", 2)
+    for frame in (CNNFrame, EquivariantFrame, TurningFrame):
+        with pytest.raises(UsageError, match="no frame finds the element of a finite group"):
+            frame(group, type)
+    with pytest.raises(UsageError, match="TurningFrame finds a place in the plane and an angle"):
+        TurningFrame(Translation(2), type)

@@ -246,7 +246,8 @@ class BentVorticity(nn.Module):
 
 
 def wrapped(operator: nn.Module, frame: Frame | None = None) -> PACE:
-    return PACE(operator, GROUP, channels="u v: velocity", horizon=0.5, frame=frame).eval()
+    said = {"channels": "u v: velocity", "horizon": 0.5, "lengths": 1.0}
+    return PACE(operator, GROUP, **said, frame=frame).eval()
 
 
 @pytest.mark.parametrize("name", ["analytic", "equivariant"])

@@ -118,6 +118,20 @@ def test_snapshots_in_and_out_may_differ_in_number() -> None:
         assert distance(moved, group.move(model(field), g, rho_out)) < 1e-12
 
 
+@pytest.mark.parametrize("output", ["u: velocity", None])
+def test_channels_out_may_be_of_another_kind_if_it_is_said(output: str | None) -> None:
+    """A velocity from two scalars."""
+    group, field = POINT_GROUPS["p4"], random(1, 2, 10, 10)
+    model = small("p4", "a: scalar, b: scalar", 2, 2, output=output).double()
+    rho_in = representation(group, "a: scalar, b: scalar", 2)
+    rho_out = representation(group, "u: velocity", 2)
+    off = max(
+        distance(model(group.move(field, g, rho_in)), group.move(model(field), g, rho_out))
+        for g in range(group.order)
+    )
+    assert off < 1e-12 if output else off > 0.1
+
+
 def test_momenta_treated_as_scalars_do_not_turn() -> None:
     group, field = POINT_GROUPS["p4"], random(2, 3, 10, 10)
     rho = representation(group, WATER, 3)

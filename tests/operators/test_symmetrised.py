@@ -168,7 +168,9 @@ def test_a_model_with_a_finite_group_is_saved_and_loaded(tmp_path: Path) -> None
 def wrapped(
     operator: nn.Module, group: Group, slice: CanonicalSlice, channels: str
 ) -> pacefno.PACE:
-    types = {"channels": channels} | ({"horizon": 0.3} if group.moves_in_time else {})
+    types = {"channels": channels} | (
+        {"horizon": 0.3, "lengths": 1.0} if group.moves_in_time else {}
+    )
     return pacefno.PACE(operator, group, frame=AnalyticFrame(group, slice), **types).eval()
 
 
@@ -314,6 +316,6 @@ def test_a_task_names_a_finite_group_and_is_read_again(group: Group) -> None:
 
 def test_pace_says_that_it_does_not_find_a_finite_element() -> None:
     group = Product(Galilean(1), PointGroup("z2"))
-    model = pacefno.PACE(small(1, 1), group, channels="u: speed", horizon=0.3).eval()
+    model = pacefno.PACE(small(1, 1), group, channels="u: speed", horizon=0.3, lengths=1.0).eval()
     with pytest.warns(pacefno.UndeterminedFrameWarning, match="is not determined: element"):
         model(fields("u: speed", (16,), torch.float32))

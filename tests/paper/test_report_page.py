@@ -175,3 +175,14 @@ def test_a_rollout_of_every_trained_row_is_drawn(monkeypatch: pytest.MonkeyPatch
     assert used == ["fno-aug", "pace-20", "pace-1"]  # a plain FNO is not among those shown
     titles = [axis.get_title(loc="left") for axis in drawing.figure.axes if axis.images]
     assert titles[0] == "truth" and "PACE, 1 snapshot" in titles and len(titles) == 7
+
+
+def test_a_seed_that_diverged_is_not_left_out_of_its_mean() -> None:
+    from pacefno.paper.report.own import table
+
+    def row(error: float | None) -> dict[str, object]:
+        errors = dict.fromkeys(("ood_error", "ood_error_canonical", "equivariance_error"), error)
+        return {"model": "fno", "id_error": 0.1, "parameters": 3, "train_seconds": 1.0, **errors}
+
+    (line,) = table([row(0.2), row(None)])
+    assert line[1].startswith("0.1000") and line[2:5] == ["not finite"] * 3

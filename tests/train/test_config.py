@@ -142,6 +142,32 @@ def test_every_setting_that_is_listed_can_be_set() -> None:
                 assert again.model_dump(mode="json") == document
 
 
+USELESS = {
+    "loss.equivariance=5": "a model with a frame",
+    "loss.anchor=5": "a model with a frame",
+    "loss.anchor_floor=3": "loss.anchor",
+    "loss.h1_schedule=ema": "loss.h1",
+    "loss.h1_memory=0.5": "loss.h1_schedule=ema",
+    "loss.balance_memory=0.5": "loss.balance",
+    "schedule.validation=windows": r"a task with \[rollout\]",
+    "schedule.step_every=3": "schedule.shape=step",
+}
+
+
+@pytest.mark.parametrize("assignment", list(USELESS))
+def test_a_change_that_changes_nothing_is_refused(assignment: str) -> None:
+    with pytest.raises(ConfigError, match=f"does nothing here: it needs {USELESS[assignment]}"):
+        settings("fno", assignment)
+
+
+def test_settings_are_of_use_together() -> None:
+    settings("fno", "loss.h1=1", "loss.h1_schedule=ema", "loss.h1_memory=0.5")
+    settings("fno", "loss.equivariance=0")
+    settings("fno", "schedule.step_every=3", "schedule.shape=step")
+    with pytest.raises(ConfigError, match="another loss.error than squared"):
+        settings("fno", "loss.error=squared", "loss.relative_to=moved")
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [

@@ -502,11 +502,52 @@ def test_fields_without_a_place_are_counted_and_said(tmp_path: Path) -> None:
 def test_rotations_of_periodic_samples_are_refused_without_a_word(tmp_path: Path) -> None:
     task = write_own(tmp_path)
     text = task.read_text().replace('"galilean"\ndim = 2', '"euclidean"')
-    text = text.replace("train_range = [0.1, 0.1, 0.1, 0.1]", "train_range = [0.1, 0.1, 0.5]")
-    task.write_text(text[: text.index("[ood]")])
+    text = text[: text.index("[ood]")]
     words = ("train", task, *FAST, "--out", tmp_path / "run", "--model", "fno-aug")
-    assert "along angle, which is not exact" in call(*words, code=2)
+    for angle in (0.5, 1.5708, 3.14159):  # a range ends at an exact turn and holds all below it
+        reach = f"train_range = [0.1, 0.1, {angle}]"
+        task.write_text(text.replace("train_range = [0.1, 0.1, 0.1, 0.1]", reach))
+        assert "along angle, which is not exact" in call(*words, code=2)
+    with pytest.raises(UsageError, match="along angle, which is not exact"):
+        pacefno.fit(*open_task(task), tmp_path / "fitted", model="fno-aug", preset="smoke")
     call(*words, "--inexact")
+
+
+def test_what_is_known_of_generated_samples_alone_is_refused_for_others(home: Path) -> None:
+    """A file's samples lie anywhere: how they were moved is not their frame."""
+    words = ("evaluate", home / "run")
+    assert "the true frame (pace-oracle) is known" in call(*words, "--model", "pace-oracle", code=2)
+    assert "--data-seed is for benchmarks" in call(*words, "--data-seed", "1", code=2)
+
+
+def test_arrays_are_scored_like_files() -> None:
+    source = pairs_source()
+    config = own_settings(TASK, source, "pace", "smoke")
+    model = build_model(config, make_data(config, source).scales()).eval()
+    row = score_own(model, TASK, source)
+    assert row["samples"] == len(source.load("test")) == len(source.load("test_id"))
+    assert row["ood_error_canonical"] == pytest.approx(row["id_error"], rel=1e-3)
+
+
+def test_a_group_fno_is_told_the_kinds_of_both_sides_and_assumes_nothing_in_space() -> None:
+    scalars = pacefno.FieldType.parse("a: scalar, b: scalar", 2)
+    velocity = pacefno.FieldType.parse("u: velocity", 2, times=[1.0])
+    task = Task(name="drive", input=scalars, output=velocity, group=pacefno.Translation(2))
+    values = torch.from_numpy(waves(20)[:, 0])
+    source = ArraySource(values, values + torch.tensor([1.0, 2.0])[:, None, None])
+    config = own_settings(task, source, "gfno", "smoke")
+    assert config.operator["output"] == "u: velocity"
+    model = build_model(config, make_data(config, source).scales()).double().eval()
+    turns, few = pacefno.PointGroup("p4"), values[:4].double()
+    pacefno.testing.assert_equivariant(
+        model, turns, few, input=scalars, output=velocity, tolerance=1e-10
+    )
+    cube = pacefno.FieldType.parse("u: velocity", 3)
+    task = Task(name="cube", input=cube, output=cube.at([1.0]), group=pacefno.Galilean(3))
+    boxes = torch.zeros(10, 3, 8, 8, 8)
+    for model_name in ("gfno", "gfno-literal", "gfno-plain"):
+        with pytest.raises(UsageError, match="no finite symmetry is assumed in 3 dimensions"):
+            own_settings(task, ArraySource(boxes, boxes), model_name, "smoke")
 
 
 def test_test_samples_are_not_turned_without_a_word(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def export_command(
     datasets: BenchmarkFolder = DATASETS,
     model: OperatorClass = None,
 ) -> None:
-    """Write a model as a program that runs without this package, and as onnx without torch.
+    """Export a model to a file that runs without this package, and as ONNX without torch.
 
     The program is compared with the model before the file is written, on real fields and on random
     ones like them, and the file says what it expects. A program holds no checks: NaN makes NaN, and

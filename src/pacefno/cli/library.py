@@ -176,8 +176,7 @@ def train_command(
         ),
     ] = False,
 ) -> None:
-    """Train a model on your own data or on a benchmark; an interrupted run goes on from where it
-    was.
+    """Train a model on your own data or on a benchmark; --resume goes on with an interrupted run.
 
     The run folder then holds the best weights by validation error, the settings (config.json) and
     one line of metrics per epoch (metrics.jsonl). It is complete in itself: pacefno.load(RUN) needs
@@ -189,6 +188,7 @@ def train_command(
     Example: pacefno train burgers1d --model pace --preset quick
     """
     with plain_errors():
+        from pacefno.train.defaults import check_exact
         from pacefno.train.evaluate import load_run, undetermined
         from pacefno.train.loop import StopRequest, check_settings, is_finished, make_fabric, train
 
@@ -203,7 +203,7 @@ def train_command(
         else:
             config, open_source, folder = _plan_benchmark(*asked, data, data_seed)
         if own and not inexact:
-            _refuse_inexact(config)
+            check_exact(config)
         if resume and is_finished(folder):
             check_settings(folder, config)
             say(f"{folder} is finished already: {_console.program} evaluate {folder}")
@@ -308,22 +308,6 @@ def _plan_own(
     return config, lambda show: source, folder
 
 
-def _refuse_inexact(config: RunConfig) -> None:
-    """Refuse to train on motions that are no symmetry of a periodic field."""
-    import torch
-
-    task, reach = config.task, torch.tensor([config.task.train_range], dtype=torch.float64)
-    if not config.schedule.moved or torch.allclose(task.group.composable(reach), reach):
-        return
-    apart = (task.group.composable(reach) - reach).abs()[0] > 0
-    names = [name for name, far in zip(task.group.coordinates, apart.tolist(), strict=True) if far]
-    raise UsageError(
-        f"train_range moves training samples along {', '.join(names)}, which is not exact: it "
-        "tears a periodic field; set it to 0 there, leave out train_range, or say --inexact for "
-        "fields that vanish towards the boundary"
-    )
-
-
 def evaluate_command(
     run: RunFolder,
     model: Annotated[
@@ -357,6 +341,10 @@ def evaluate_command(
 
         labels = run_labels(run, model)
         if "task_document" in labels:
+            if data_seed != 42:
+                raise UsageError(
+                    "--data-seed is for benchmarks: a task document says how its samples are split"
+                )
             result = score_own_run(run, model, data)
         else:
             result = _score_benchmark(run, labels, model, data, data_seed)

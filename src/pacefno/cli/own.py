@@ -55,17 +55,17 @@ def inspect_command(
         float | None, typer.Option(help="Time between snapshots, or from input to target.")
     ] = None,
     group: Annotated[str, typer.Option(help="translation, galilean, euclidean, ...")] = "",
-    history: Annotated[int, typer.Option(min=1, help="Snapshots that go in.")] = 1,
-    future: Annotated[int, typer.Option(min=1, help="Snapshots that come out.")] = 1,
+    history: Annotated[int, typer.Option(min=1, help="Number of input snapshots.")] = 1,
+    future: Annotated[int, typer.Option(min=1, help="Number of output snapshots.")] = 1,
     endpoint: Annotated[
         bool, typer.Option("--endpoint", help="The end point of the period is listed: drop it.")
     ] = False,
-    allow: Annotated[str, typer.Option(help="Faults that are meant: non-periodic, constant.")] = "",
+    allow: Annotated[str, typer.Option(help="Faults to accept: non-periodic, constant.")] = "",
     format: Annotated[
         str, typer.Option(help="Format of the file.", show_default="by its ending")
     ] = "",
 ) -> None:
-    """Say what a file holds, and write the task.toml with which a model is trained on it.
+    """Show what a file holds, and write a task.toml for training on it.
 
     Shapes, axes, box, time step, ranges, whether it looks periodic and whether samples lie centred
     or everywhere. Whatever the file does not say is marked as guessed in the document, with the
@@ -154,13 +154,15 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
             trained, of = load_own(run, None)
             task, source = open_own(run, trained.config.labels, None)
             moves = own_moves(task, source)
-            row, _ = finite(score_loaded(trained, of, source, moves))
+            row, lost = finite(score_loaded(trained, of, source, moves))
+            if lost:
+                say(f"warning: {run}: not finite: {', '.join(lost)}")
             largest = {
                 kind: _in_words(sizes.values(), UNITS[kind])
                 for kind, sizes in moves.by_kind(task.group).items()
             }
             scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
-            tasks.setdefault(task.name, (task, []))[1].append(scored)
+            tasks.setdefault(task.model_dump_json(), (task, []))[1].append(scored)
             display(number, len(runs), run.name)
     return list(tasks.values())
 

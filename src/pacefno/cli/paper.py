@@ -50,7 +50,10 @@ def bench_command(
     context: typer.Context,
     benchmark: Annotated[
         str,
-        typer.Argument(help=f"all, or one of {', '.join(BENCHMARK_NAMES)}.", show_default=False),
+        typer.Argument(
+            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all: the paper's five problems of fields.",
+            show_default=False,
+        ),
     ],
     preset: PresetName = "standard",
     models: Annotated[

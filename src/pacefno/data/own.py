@@ -437,9 +437,19 @@ class FileSource:
         share = SHARES[split or "test"]
         stack, rows, block = self.files[share].parts[0], self.rows[share], self.blocks[share]
         if split is None:
-            rows, block = tuple(range(stack.samples)), range(stack.snapshots)
+            self.check_one_file()
+            rows = tuple(sorted({row for part in self.rows for row in part}))
+            block = range(stack.snapshots)
         numbers = tuple(block[:: self.settings.time_stride])
         return FileTrajectories(stack, rows, numbers, self._stride(grid))
+
+    def check_one_file(self) -> None:
+        """Refuse to take all samples together where validation or test have files of their own."""
+        if any(file.parts[0] is not self.files[0].parts[0] for file in self.files):
+            raise UsageError(
+                f"{self.path}: validation or test samples have a file of their own: choose one of "
+                "train, validation, test"
+            )
 
     def _stride(self, grid: Grid) -> int:
         if grid not in ("id", "ood"):

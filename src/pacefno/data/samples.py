@@ -226,7 +226,9 @@ class ArraySource:
         self.rows = split_rows(len(values), shares, seed)
 
     def load(self, split: str, grid: Grid = "id") -> Samples:
-        """The samples of a split; they have one grid."""
+        """The samples of a split; they have one grid. Of pairs, "test_id" is the test split too."""
+        if self.target is not None and split == "test_id":
+            split = "test"
         if split not in self.rows:
             raise UsageError(unknown("split", split, self.rows))
         rows = self.rows[split]

@@ -23,7 +23,7 @@ from pacefno.frames._moments import (
     phase_share,
     share_outside_disc,
 )
-from pacefno.frames.base import Energy, Estimate, Frame, clip_quality
+from pacefno.frames.base import Energy, Estimate, Frame, carried_to_time_zero, clip_quality
 from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
 from pacefno.groups import Group
 from pacefno.registry import register
@@ -53,8 +53,7 @@ class CanonicalSlice(ABC):
         spatial, quality = self.read_spatial(field)
         kinematic = self.group.kinematic(field)
         xi = torch.cat([spatial.double(), kinematic], dim=1)
-        if field.type.times[0] != 0:  # the first snapshot was read; coordinates are those of time 0
-            xi = self.group.from_first_snapshot(field, xi)
+        xi = carried_to_time_zero(self.group, field, xi)
         return xi, torch.cat([quality, quality.new_ones(kinematic.shape)], dim=1)
 
     def coordinates(self, field: Field) -> Tensor:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.groups import Group
 
@@ -92,10 +93,20 @@ def clip_quality(quality: Tensor) -> Tensor:
     return torch.where(quality > torch.finfo(quality.dtype).eps, quality.clamp(max=1), 0.0)
 
 
+def carried_to_time_zero(group: Group, field: Field, xi: Tensor) -> Tensor:
+    """What was read off the first snapshot as an element, whose coordinates are those of time 0."""
+    return xi if field.type.times[0] == 0 else group.from_first_snapshot(field, xi)
+
+
 def check_something_to_find(group: Group, name: str) -> None:
-    """Refuse to build an estimator for a group without spatial coordinates."""
+    """Refuse to build an estimator for a group whose spatial coordinates nothing can estimate."""
     if group.spatial == 0:
         raise ValueError(
             f"{name}: the {group.name} group has no spatial coordinate to estimate: "
             "use IdentityFrame"
+        )
+    if "element" in group.coordinates:
+        raise UsageError(
+            f"{name}: no frame finds the element of a finite group ({group.name}): wrap with the "
+            "motions alone, around pacefno.Symmetrised or a pacefno.GroupFNO"
         )

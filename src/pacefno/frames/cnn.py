@@ -15,6 +15,7 @@ from pacefno.frames.base import (
     Estimate,
     Frame,
     SelfConsistency,
+    carried_to_time_zero,
     check_something_to_find,
     clip_quality,
 )
@@ -67,8 +68,7 @@ class CNNFrame(Frame):
         code = self._encode(field.values)
         kinematic = self.group.kinematic(field)
         if not self.retracted:
-            xi = torch.cat([code.double(), kinematic], dim=1)
-            return Estimate(xi, torch.ones_like(xi))
+            return self._estimate(field, code, torch.ones_like(code), kinematic)
         vectors = code.reshape(field.batch, -1, 2)  # M_phi
         # An encoder that sees positions always answers; a field without a frame must not be
         # believed.
@@ -76,8 +76,16 @@ class CNNFrame(Frame):
         spatial = torch.where(carries, retract(vectors, self.group), 0.0)
         strength = vectors.norm(dim=-1)
         found = torch.where(carries, strength / (1 + strength), 0.0)
-        quality = torch.cat([found, found.new_ones(kinematic.shape)], dim=1)
-        return Estimate(torch.cat([spatial.double(), kinematic], dim=1), quality)
+        return self._estimate(field, spatial, found, kinematic)
+
+    def _estimate(
+        self, field: Field, spatial: Tensor, quality: Tensor, kinematic: Tensor
+    ) -> Estimate:
+        xi = torch.cat([spatial.double(), kinematic], dim=1)
+        measured = quality.new_ones(kinematic.shape)
+        return Estimate(
+            carried_to_time_zero(self.group, field, xi), torch.cat([quality, measured], dim=1)
+        )
 
     def _encode(self, values: Tensor) -> Tensor:
         features = standardise(resample(values, [self.points] * self.group.dim))

@@ -19,6 +19,7 @@ from pacefno.frames.base import (
     Estimate,
     Frame,
     SelfConsistency,
+    carried_to_time_zero,
     check_something_to_find,
     clip_quality,
     wrapped_residual,
@@ -281,6 +282,12 @@ class TurningFrame(Frame):
         points: int = 32,
     ) -> None:
         super().__init__()
+        check_something_to_find(group, "TurningFrame")
+        if group.coordinates[: group.spatial] != ("x", "y", "angle"):
+            raise UsageError(
+                f"TurningFrame finds a place in the plane and an angle, got the {group.name} group "
+                f"of {group.coordinates}: use EquivariantFrame"
+            )
         self.group = group
         self.slice = default_slice(group) if slice is None else slice
         self.points = points
@@ -305,9 +312,7 @@ class TurningFrame(Frame):
         found = torch.cat([position, angle[:, None].double()], dim=1)
         spatial = torch.where(quality > 0, found, 0.0)
         kinematic = self.group.kinematic(coarse)
-        xi = torch.cat([spatial, kinematic], dim=1)
-        if coarse.type.times[0] != 0:
-            xi = self.group.from_first_snapshot(coarse, xi)
+        xi = carried_to_time_zero(self.group, coarse, torch.cat([spatial, kinematic], dim=1))
         return Estimate(
             self.group.wrap(xi), torch.cat([quality, quality.new_ones(kinematic.shape)], dim=1)
         )

@@ -373,6 +373,11 @@ class Product(Group):
     name = "product"
 
     def __init__(self, motion: Group, point: PointGroup) -> None:
+        if not isinstance(motion, Group) or not isinstance(point, PointGroup):
+            raise UsageError(
+                f"product: expected a group as motion and a PointGroup as point, got {motion!r} "
+                f"and {point!r}"
+            )
         self.motion, self.point = motion, point
         self._title = f"{motion.name} with {point.which}"
         self.dim = motion.dim

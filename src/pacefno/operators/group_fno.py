@@ -51,12 +51,13 @@ class GroupFNO(nn.Module):
     """``f(g a) = g f(a)`` for every ``g`` of a point group, at any resolution that holds its modes.
 
     ``channels`` says what the channels of one snapshot are, as ``FieldType`` reads it, e.g. ``"h:
-    scalar, m: momentum of h"``; input and output are snapshots of them. ``"scalar"`` stands for any
-    number of scalars. With ``dim`` above that of the group the last axes are left alone: time in a
-    space-time operator. ``positions="symmetric"`` appends the squared distance to the centre, and
-    the coordinates of the axes left alone; the operator then commutes with the group but not with
-    shifts. ``norm`` is what G-FNO does in two dimensions and not in three; it hides mean and
-    amplitude, on which a transport equation depends.
+    scalar, m: momentum of h"``; input and output are snapshots of them, unless ``output`` says what
+    those of the output are. ``"scalar"`` stands for any number of scalars. With ``dim`` above that
+    of the group the last axes are left alone: time in a space-time operator.
+    ``positions="symmetric"`` appends the squared distance to the centre, and the coordinates of the
+    axes left alone; the operator then commutes with the group but not with shifts. ``norm`` is what
+    G-FNO does in two dimensions and not in three; it hides mean and amplitude, on which a transport
+    equation depends.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class GroupFNO(nn.Module):
         layers: int = 4,
         positions: Literal["symmetric"] | None = None,
         norm: bool = True,
+        output: str | None = None,
     ) -> None:
         super().__init__()
         check_sizes(dim, in_channels, out_channels, width, layers, head=4 * width)
@@ -89,7 +91,9 @@ class GroupFNO(nn.Module):
             GroupBlock(width, self.modes, group, norm) for _ in range(layers)
         )
         self.widen = GroupLinear(width, 4 * width, group)
-        self.project = Projection(4 * width, representation(group, channels, out_channels))
+        self.project = Projection(
+            4 * width, representation(group, output or channels, out_channels)
+        )
 
     def forward(self, field: Tensor) -> Tensor:
         weight = self.lifting.weight

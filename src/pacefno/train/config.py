@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -195,7 +195,38 @@ def with_overrides(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
     document = config.model_dump(mode="json")
     for assignment in assignments:
         _assign(document, assignment)
-    return make_config(document, "--set")
+    changed = make_config(document, "--set")
+    for assignment in assignments:
+        _check_of_use(config, changed, assignment.partition("=")[0].strip())
+    return changed
+
+
+# Settings, what they need in order to do anything, and what to call that. Presets are not asked:
+# they set a weight for all rows, whether a row has the term or not.
+NEEDS: tuple[tuple[str, Callable[[RunConfig], object], str], ...] = (
+    ("loss.equivariance loss.anchor", lambda c: c.frame, "a model with a frame, such as pace"),
+    ("loss.anchor_decay loss.anchor_floor", lambda c: c.loss.anchor, "loss.anchor"),
+    ("loss.h1_schedule", lambda c: c.loss.h1, "loss.h1"),
+    ("loss.h1_memory", lambda c: c.loss.h1_schedule == "ema", "loss.h1_schedule=ema"),
+    ("loss.h1_ramp", lambda c: c.loss.h1_schedule == "ramp", "loss.h1_schedule=ramp"),
+    ("loss.balance_memory", lambda c: c.loss.balance, "loss.balance"),
+    ("loss.relative_to", lambda c: c.loss.error != "squared", "another loss.error than squared"),
+    ("schedule.validation", lambda c: c.task.rollout, "a task with [rollout]"),
+    ("schedule.step_every schedule.step_factor", lambda c: c.schedule.shape == "step",
+     "schedule.shape=step"),
+    ("schedule.warmup", lambda c: c.schedule.shape == "onecycle", "schedule.shape=onecycle"),
+    ("schedule.coarse_stride", lambda c: c.schedule.coarse, "schedule.coarse"),
+)  # fmt: skip
+
+
+def _check_of_use(old: RunConfig, new: RunConfig, key: str) -> None:
+    """Refuse another value of a setting that does nothing; a weight of 0 is always allowed."""
+    for keys, is_met, what in NEEDS:
+        if key in keys.split() and not is_met(new):
+            section, _, name = key.partition(".")
+            before, after = (getattr(getattr(config, section), name) for config in (old, new))
+            if after and after != before:
+                raise ConfigError(f"--set: {key} does nothing here: it needs {what}")
 
 
 def settable(document: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from pacefno.data.samples import Samples, Source, TrajectorySamples
 from pacefno.errors import UsageError
 from pacefno.inference import load
 from pacefno.pace import PACE
+from pacefno.pde.initial import generator_for
 from pacefno.registry import import_named, lookup, register, registered, unknown
 from pacefno.task import Task
 from pacefno.train.config import RunConfig, make_config, with_overrides
@@ -34,7 +35,7 @@ def operator_spec(
     row: Row,
     task: Task,
     sizes: Mapping[str, Any],
-    point_group: str,
+    point_group: str | None,
     symmetry: str | None = None,
     variation: float | None = None,
 ) -> tuple[Spec, str]:
@@ -80,8 +81,14 @@ def _symmetrised(operator: Spec, task: Task, symmetry: str | None) -> Spec:
         )
     # A random element for each sample in training: the most for the time of a plain FNO
     # (docs/symmetries.md).
-    average = {"group": symmetry, "channels": task.input.text, "samples": 1}
+    average = {"group": symmetry, "samples": 1} | _kinds(task)
     return {"part": "operator", "name": "symmetrised", "operator": operator} | average
+
+
+def _kinds(task: Task) -> Spec:
+    """What an operator that knows a finite group is told about channels."""
+    alike = task.input.text == task.output.text
+    return {"channels": task.input.text} | ({} if alike else {"output": task.output.text})
 
 
 def _times(task: Task, sizes: Mapping[str, Any]) -> Spec:
@@ -138,11 +145,16 @@ def _residual(operator: Spec, task: Task, sizes: Mapping[str, Any]) -> Spec:
 
 
 def _group_fno(
-    row: Row, task: Task, sizes: Mapping[str, Any], point_group: str
+    row: Row, task: Task, sizes: Mapping[str, Any], point_group: str | None
 ) -> tuple[Spec, str]:
     assumed = GROUP_FNOS[row.operator]
     # Turns without mirrors, as in G-FNO: at equal parameters eight elements would take twice the
     # time.
+    if point_group is None or (assumed and task.dim not in assumed["groups"]):
+        raise UsageError(
+            f"{row.operator}: no finite symmetry is assumed in {task.dim} dimensions: train a "
+            "pacefno.GroupFNO with the group of your equation as --model module:Class"
+        )
     group = assumed["groups"][task.dim] if assumed else {"p4m": "p4"}.get(point_group, point_group)
     width = sizes["width"] if assumed else sizes["group_width"]
     if sizes.get("snapshots") == "space-time":  # without features that are normalised, as in G-FNO
@@ -158,7 +170,7 @@ def _group_fno(
         "width": width,
         "modes": sizes["modes"],
         "group": group,
-        "channels": "scalar" if assumed else task.input.text,
+        **({"channels": "scalar"} if assumed else _kinds(task)),
         "layers": sizes["layers"],
         "norm": bool(assumed.get("norm", False)),  # it deletes means, which the others need
     }
@@ -167,7 +179,7 @@ def _group_fno(
 
 def frame_spec(row: Row, task: Task) -> Spec | None:
     """The frame of a row as a specification; None for a plain operator."""
-    turns = task.group.spatial > task.dim
+    turns = "angle" in task.group.coordinates
     special: dict[str, Spec] = {
         "free": {"name": "turning"} if turns else {"name": "equivariant", "aligned": False},
         "regression": {"name": "cnn", "retracted": False},
@@ -191,8 +203,10 @@ EPOCHS = {"smoke": 2, "quick": 20, "standard": 50}  # into which the steps are d
 BATCH = {"smoke": 4, "quick": 16, "standard": 16}
 VALIDATION_SAMPLES = 256  # of many; weights are chosen after every epoch
 NUMBERS_PER_BATCH = 2**18  # of a field; larger samples make smaller batches
-# What a group FNO assumes of an equation that is not known: half and quarter turns, no mirrors.
-POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4", 3: "p1"}
+# What a group FNO assumes of an equation that is not known: the mirror of a line, quarter turns of
+# the plane. The turns of space are too many to be a good guess.
+POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4"}
+ROUND_OFF = 1e-9  # by which a coordinate may differ from an exact one
 PLAIN = "fno"  # the row of an operator of one's own: no frame, not moved
 
 
@@ -223,7 +237,7 @@ def own_settings(
             f"moved: add train_range, one magnitude for each of {task.group.coordinates}"
         )
     sizes = own_sizes(task, samples.grid, preset)
-    point_group = POINT_GROUPS_ASSUMED[task.dim]
+    point_group = POINT_GROUPS_ASSUMED.get(task.dim)
     operator, scaling = operator_spec(row, task, sizes, point_group)
     schedule = own_schedule(task, samples, preset)
     schedule["moved"] = row.moved and bool(task.train_range)
@@ -244,6 +258,22 @@ def own_settings(
         }
     )
     return with_overrides(config, row.settings) if row.settings else config
+
+
+def check_exact(config: RunConfig) -> None:
+    """Refuse to train on motions that are no symmetry of a periodic field, such as rotations."""
+    group, most = config.task.group, config.task.train_range
+    if not config.schedule.moved:
+        return
+    xi = group.sample([0.0] * group.size, most, 8, generator_for("train_range"))
+    apart = (group.composable(xi) - xi).abs().amax(dim=0) > ROUND_OFF
+    names = [name for name, far in zip(group.coordinates, apart.tolist(), strict=True) if far]
+    if names:
+        raise UsageError(
+            f"train_range moves training samples along {', '.join(names)}, which is not exact: it "
+            "tears a periodic field; set it to 0 there, leave out train_range, or say --inexact "
+            "(inexact=True) for fields that vanish towards the boundary"
+        )
 
 
 def own_sizes(task: Task, grid: tuple[int, ...], preset: str) -> dict[str, Any]:
@@ -333,14 +363,18 @@ def fit(
     preset: str = "quick",
     seed: int = 42,
     changes: tuple[str, ...] = (),
+    inexact: bool = False,
     resume: bool = False,
     callbacks: Callbacks | None = None,
 ) -> PACE:
     """Train a model on samples of one's own into a folder, and load it from there.
 
-    ``changes`` are settings as ``--set`` takes them: ``("schedule.epochs=50",)``. See
+    ``changes`` are settings as ``--set`` takes them: ``("schedule.epochs=50",)``. ``inexact``
+    allows rotations in training, which tear a field that does not vanish towards the boundary. See
     :func:`own_settings` for the rest.
     """
     config = with_overrides(own_settings(task, source, model, preset, seed), changes)
+    if not inexact:
+        check_exact(config)
     train(config, source, Path(folder), resume=resume, callbacks=callbacks)
     return load(folder)

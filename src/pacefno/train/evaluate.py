@@ -371,6 +371,11 @@ def score_own(
     ``equivariance_error`` is how far a prediction fails to follow its input. ``undetermined`` is
     the share of samples that do not determine a coordinate of their frame.
     """
+    if inference == "oracle":
+        raise UsageError(
+            "the true frame (pace-oracle) is known of generated samples only, which lie on the "
+            "slice: score pace or pace-tta on your own data"
+        )
     found: dict[str, list[Any]] = {}
 
     def note(key: str, value: Any) -> None:
@@ -407,8 +412,6 @@ def score_own(
             parts = {name: torch.cat([p[name] for p in found[key]]) for name in found[key][0]}
             row |= _summary(key, parts)
     row["equivariance_error"] = float(torch.cat(found["equivariance_error"]).mean())
-    if inference == "oracle":
-        row["equivariance_error"] = None  # the true frame is not a function of the field
     share = torch.cat(found["undetermined"]).mean(dim=0).tolist()
     row["undetermined"] = dict(zip(model.group.coordinates, share, strict=True))
     row["samples"] = sum(len(part) for part in found["undetermined"])

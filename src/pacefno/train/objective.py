@@ -126,11 +126,15 @@ def _admissible(config: RunConfig, scales: tuple[Scale, Scale]) -> tuple[Scale, 
     if config.scaling in POINT_GROUPS:
         # Constants must respect the symmetry: no mean for what changes sign, one scale for a
         # vector.
-        group, channels = POINT_GROUPS[config.scaling], config.task.input.text
+        group, texts = (
+            POINT_GROUPS[config.scaling],
+            (config.task.input.text, config.task.output.text),
+        )
         if config.operator.get("channels") == "scalar":
-            channels = "scalar"
+            texts = ("scalar", "scalar")
         first, second = (
-            symmetric_scale(representation(group, channels, len(s[0])), *s) for s in scales
+            symmetric_scale(representation(group, channels, len(s[0])), *s)
+            for channels, s in zip(texts, scales, strict=True)
         )
         return first, second
     return scales

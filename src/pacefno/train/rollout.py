@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from pacefno.data.own import FileSource
-from pacefno.data.samples import Pairs, Trajectories, evenly
+from pacefno.data.samples import SPLITS, Pairs, Trajectories, evenly
 from pacefno.inference import real_weight
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.task import Task
 from pacefno.train.evaluate import by_snapshot
+from pacefno.train.objective import pairs_of
 
 
 @final
@@ -62,6 +63,18 @@ class Start:
     truth: Tensor  # (N, S' * C, *grid), snapshots as far apart as those of the task
 
 
+def _some_pairs(source: FileSource, splits: Sequence[str], samples: int) -> Pairs:
+    """Some pairs of these splits, evenly chosen among all of theirs."""
+    parts = [source.load("test_id" if split == "test" else split) for split in splits]
+    found, first = list[Pairs](), 0
+    chosen = evenly(sum(len(part) for part in parts), samples)
+    for part in parts:
+        rows = chosen[(chosen >= first) & (chosen < first + len(part))] - first
+        found += [pairs_of(part.select(rows))] if len(rows) else []
+        first += len(part)
+    return Pairs(torch.cat([p.input for p in found]), torch.cat([p.target for p in found]))
+
+
 def read_start(
     source: FileSource, task: Task, split: str | None, samples: int, snapshots: int
 ) -> Start:
@@ -71,9 +84,7 @@ def read_start(
     """
     apart, history = round(task.spacing), task.input.snapshots
     if not source.settings.arrays:  # pairs: the truth is the target
-        pairs = source.load({"test": "test_id"}.get(split or "test", split or "test"))
-        few = pairs.select(evenly(len(pairs), samples))
-        assert isinstance(few, Pairs)
+        few = _some_pairs(source, SPLITS if split is None else (split,), samples)
         return Start(few.input, few.target)
     found = source.trajectories(split)
     count = min(found.snapshots, 1 + (history - 1 + snapshots) * apart)

@@ -645,6 +645,7 @@ def _settings() -> Iterator[Claim]:
             yield Claim(what, command, partial(sensitivity, problem), "40 of 200 test samples")
 
 
+CAPACITY = "pacefno study capacity burgers1d --widths 4,8,16,32"
 THEORY = (
     Claim("Theorem 3.1, error decomposition", "pacefno study theory RUN", partial(over_runs, bound),
           "per sample; with K_C on the canonical error, without which a momentum boost breaks it"),
@@ -655,10 +656,10 @@ THEORY = (
           partial(over_runs, corollary), "around the minimum that is found"),
     Claim("Theorem, monotone energy decay", "pacefno study theory RUN", partial(over_runs, decay),
           "along discrete steps of Gauss-Newton and Adam that keep the best frame"),
-    Claim("Theorem, universal approximation", "pacefno study capacity burgers1d", approximation,
+    Claim("Theorem, universal approximation", CAPACITY, approximation,
           "a statement of existence: what is measured is that errors on fitted samples fall with "
           "the width"),
-    Claim("Lemma, covering numbers", "pacefno study capacity burgers1d", covering,
+    Claim("Lemma, covering numbers", CAPACITY, covering,
           "of a family of trained FNOs, where they can be counted, instead of the whole class"),
 )  # fmt: skip
 

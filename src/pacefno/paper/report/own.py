@@ -55,7 +55,13 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         own = [row for row in rows if row["model"] == model]
         found = {key: statistic(own, key) for key in COLUMNS}
         order = found["ood_error_canonical"]
-        cells = ["" if one is None else str(one) for one in found.values()]
+        lost = {key for key in COLUMNS if any(key in row and row[key] is None for row in own)}
+        if "ood_error_canonical" in lost:
+            order = None
+        cells = [
+            "not finite" if key in lost else "" if one is None else str(one)
+            for key, one in found.items()
+        ]
         cells[-2] = f"{own[0]['parameters']:,}"
         cells[-1] = f"{float(own[0]['train_seconds']):.0f}"
         lines.append((float("inf") if order is None else order.mean, [title_of(model), *cells]))

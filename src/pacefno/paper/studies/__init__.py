@@ -65,7 +65,7 @@ STUDIES: dict[str, Study] = {
         "burgers2d --kinds noise,missing",
         OF_MODELS
         | {
-            "kinds": Option("Of noise, missing, forcing.", (), "all that apply"),
+            "kinds": Option("Any of noise, missing, forcing.", (), "all that apply"),
             "samples": Option("Test samples.", 20, least=2),
         },
     ),
@@ -93,7 +93,7 @@ STUDIES: dict[str, Study] = {
         {
             "run": Option("The folder of a run.", ..., False, None, Path),
             "model": Option("Another row with the same weights, e.g. pace-tta.", ""),
-            "samples": Option("Test samples to take apart.", 200, least=2),
+            "samples": Option("Test samples to analyse.", 200, least=2),
             "derivatives": Option(
                 "Samples on which derivatives of the operator are measured.", 12, least=1
             ),
@@ -127,7 +127,7 @@ STUDIES: dict[str, Study] = {
         | {
             "benchmark": BENCHMARK._replace(default="navier_stokes"),
             "operators": Option("Of channels, recurrent, space-time.", (), "all"),
-            "minutes": Option("Of training, each operator.", 2.0),
+            "minutes": Option("Minutes of training for each operator.", 2.0),
             "seed": ONE_SEED,
         },
     ),
