@@ -8,7 +8,6 @@ that before it runs one. Whoever runs a program in another language reads it the
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import logging
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from pacefno.errors import UsageError
+from pacefno.errors import UsageError, require
 from pacefno.fields import Box, Field, FieldType
 from pacefno.files import PathError, check_writable, write_bytes
 from pacefno.grid import FieldError, check_field, resample, transforms_as_products
@@ -174,17 +173,8 @@ def _check_request(model: nn.Module, path: Path, example: Tensor) -> None:
         )
     if path.suffix == ".onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):
-            _import(name)
+            require(name, "export", ".onnx")
     check_writable(path)
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        raise UsageError(
-            f".onnx programs need the package {name}: pip install 'pacefno[export]'"
-        ) from None
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -427,7 +417,7 @@ def open_exported(path: str | Path) -> Program:
 
 
 def _read_onnx(path: Path, content: bytes) -> tuple[dict[str, Any], Run]:
-    runtime = _import("onnxruntime")
+    runtime = require("onnxruntime", "export", ".onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()

@@ -17,13 +17,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pacefno.errors import Failure
+
 LOCK_NAME: Final = "run.lock"
 _TEMPORARY: Final = re.compile(r".+\.tmp-(\d{1,9})")  # the number is the writing process's
 # Answers of systems that cannot fsync a folder: network shares (the first two), Windows (the last).
 _NO_FOLDER_FSYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
-class PathError(Exception):
+class PathError(Failure):
     """Something on the disk cannot be used: ``path``; ``reason`` says why and what to do."""
 
     def __init__(self, path: Path, reason: str) -> None:

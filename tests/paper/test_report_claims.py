@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pacefno.errors import UsageError
 from pacefno.paper import SEEDS
 from pacefno.paper.bench import merge_results, runtime_file
 from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.presets import config_for
 from pacefno.paper.report import claims
 from pacefno.paper.report.claims import (
     ADAPTATION,
@@ -39,6 +41,7 @@ from pacefno.paper.report.tables import latex_of, markdown_claims, markdown_of, 
 from pacefno.paper.report.write import write_gallery
 from pacefno.paper.studies.ablation import errors_table
 from pacefno.paper.studies.base import study_file
+from pacefno.train.config import with_overrides
 
 ROOT = Path(__file__).parents[2]
 
@@ -227,3 +230,18 @@ def test_the_page_and_the_terminal_have_every_section(tmp_path: Path) -> None:
 
 def test_the_page_is_not_older_than_the_results() -> None:
     assert stale_documents([ROOT / "docs/paper.md"], [ROOT / "results"]) == {}, "run: make tables"
+
+
+def test_every_command_with_settings_changes_something() -> None:
+    """`--set` refuses what would do nothing, so it is enough that it takes them all."""
+    tried = 0
+    for claim in (claim for section in sections().values() for claim in section):
+        words = claim.command.split()
+        if "--set" not in words:
+            continue
+        benchmark = benchmark_named(words[2])
+        usual = config_for(benchmark, benchmark.default_row, "standard", 42)
+        changes = [word for before, word in pairwise(words) if before == "--set"]
+        with_overrides(usual, changes)
+        tried += 1
+    assert tried >= 4

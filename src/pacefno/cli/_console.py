@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from pacefno.errors import Failure, UsageError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 Function = TypeVar("Function", bound=Callable[..., Any])
-FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
+FAILED, INTERRUPTED = 1, 130
 SECONDS_BETWEEN_LINES = 30.0  # of progress in a log file
 debug = False  # set by `pacefno --debug`
 program = "pacefno"  # what hints begin with: with the modules of `pacefno --import`, if any
@@ -48,25 +50,16 @@ def plain_errors() -> Iterator[None]:
     if debug:
         yield
         return
-    from pacefno.errors import UsageError
-    from pacefno.files import PathError
-
     try:
         yield
-    except UsageError as error:
-        raise fail(error, BAD_INPUT) from None
-    except (PathError, OSError) as error:
+    except (UsageError, Failure) as error:
+        raise fail(error, error.exit_code) from None
+    except OSError as error:
         raise fail(error, FAILED) from None
     except ModuleNotFoundError as error:
         if not (text := _missing(error)):
             raise
         raise fail(Exception(text), FAILED) from None
-    except Exception as error:
-        if type(error).__name__ in ("SolverError", "RunExistsError"):
-            raise fail(error, FAILED) from None
-        if type(error).__name__ == "DivergenceError":
-            raise fail(error, DIVERGED) from None
-        raise
     except KeyboardInterrupt:
         say("interrupted: give the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
@@ -112,8 +105,6 @@ def split_names(text: str) -> list[str]:
 
 def split_numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
     """A comma-separated option of numbers, whole ones if their kind is ``int``."""
-    from pacefno.errors import UsageError
-
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:

@@ -51,7 +51,7 @@ def bench_command(
     benchmark: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all: the paper's five problems of fields.",
+            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all: the paper's five of fields.",
             show_default=False,
         ),
     ],

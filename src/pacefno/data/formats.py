@@ -10,7 +10,6 @@ is followed, and no array is read that declares far more than the file holds.
 from __future__ import annotations
 
 import glob
-import importlib
 import json
 import math
 import os
@@ -30,7 +29,7 @@ import torch
 from torch import Tensor
 
 from pacefno.data.store import DatasetError
-from pacefno.errors import UsageError
+from pacefno.errors import UsageError, require
 from pacefno.fields import AXES
 from pacefno.registry import build, register, registered
 
@@ -573,15 +572,6 @@ def _the_well(contents: Contents, file: h5py.File) -> Contents:
 # --- xarray ---------------------------------------------------------------------------------------
 
 
-def _extra(package: str) -> Any:
-    """A package of the extra ``io``; if it is missing, which command brings it."""
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError:
-        todo = "pip install 'pacefno[io]'"
-        raise UsageError(f"{package} is not installed, and this format needs it: {todo}") from None
-
-
 def _by_xarray(path: Path, dataset: Any, layout: str, stored: int) -> Contents:
     """The variables of a dataset; ``stored`` bytes in all."""
     arrays = {}
@@ -609,7 +599,7 @@ class NetCdf(FileFormat):
         return inside or head[:3] == b"CDF"
 
     def open(self, path: Path) -> Contents:
-        xarray, _ = _extra("xarray"), _extra("netCDF4")
+        xarray, _ = (require(name, "io", "NetCDF") for name in ("xarray", "netCDF4"))
         classic, size = not _head(path).startswith(b"\x89HDF"), path.stat().st_size
         if not classic:  # a link may hide
             with h5py.File(path, "r", locking=False) as file:
@@ -633,7 +623,7 @@ class Zarr(FileFormat):
         return any((path / name).is_file() for name in (".zgroup", "zarr.json", ".zmetadata"))
 
     def open(self, path: Path) -> Contents:
-        xarray, _ = _extra("xarray"), _extra("zarr")
+        xarray, _ = (require(name, "io", "Zarr") for name in ("xarray", "zarr"))
         stored = 0
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pacefno.errors import Failure
 from pacefno.fields import FieldType
 from pacefno.grid import from_spectrum, to_spectrum, wavenumbers
 from pacefno.groups import Group
 
 
-class SolverError(RuntimeError):
+class SolverError(Failure):
     """A solution that must not be used: the message names sample, time and step size."""
 
 

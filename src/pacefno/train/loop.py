@@ -32,7 +32,7 @@ from pacefno.checkpoint import (
 )
 from pacefno.data.recipe import name_differences
 from pacefno.data.samples import Source
-from pacefno.errors import UsageError
+from pacefno.errors import Failure, UsageError
 from pacefno.files import lock_folder, remove_stale_temporaries, write_text
 from pacefno.inference import describe_model, weights_of
 from pacefno.pace import PACE, UndeterminedFrameWarning
@@ -66,15 +66,17 @@ START_AGAIN = (
 )
 
 
-class DivergenceError(RuntimeError):
+class DivergenceError(Failure):
     """The loss stopped being a number. The last good checkpoint is untouched."""
+
+    exit_code = 3
 
 
 class StopRequest(Exception):
     """Someone asked the training to stop; it did, with a checkpoint."""
 
 
-class RunExistsError(RuntimeError):
+class RunExistsError(Failure):
     """The folder already holds a training; the message says how to go on or start afresh."""
 
 
