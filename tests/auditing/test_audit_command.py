@@ -118,7 +118,9 @@ def test_a_rollout_is_audited_on_trajectories_and_refused_on_pairs(
         flow.append(smooth(flow[-1]))
     np.savez(home / "long.npz", flow=torch.stack(flow, dim=1).numpy())
     text = TASK.replace(f"[{HORIZON}]", "[1]").replace("flow.npz", "long.npz")
-    text = text.replace("sample channel", "sample time channel")
+    text = text.replace("[input]", "[input]\nstep = 1.0").replace(
+        "sample channel", "sample time channel"
+    )
     text = text.replace('inputs = ["before"]\ntargets = ["after"]', 'arrays = ["flow"]')
     (home / "long.toml").write_text(rollout + text)
     words = ("--samples", 2, "--steps", 3, "--json", "a.json")

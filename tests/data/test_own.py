@@ -28,6 +28,7 @@ from file_examples import (
     the_well,
 )
 
+from own_examples import write_own
 from pacefno.data import Contents, DatasetError, FileFormat, FileSource, StoredArray, open_task
 from pacefno.data.inspect import _toml
 from pacefno.data.own import open_document
@@ -575,3 +576,16 @@ def test_walls_of_the_well_are_refused_unless_they_are_meant(tmp_path: Path, all
     else:
         with pytest.raises(DatasetError, match="boundary conditions say.*not periodic along x"):
             action()
+
+
+@pytest.mark.parametrize("name", ["lengths", "step"])
+def test_no_unit_is_assumed_where_a_boost_moves_samples(name: str, tmp_path: Path) -> None:
+    path = write_own(tmp_path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith(name)))
+    with pytest.raises(UsageError, match=f"input.{name} is missing: the galilean group has boosts"):
+        open_task(path)
+    text = path.read_text().replace('"galilean"', '"translation"')
+    text = text.replace("train_range = [0.1, 0.1, 0.1, 0.1]", "")
+    path.write_text(text[: text.index("[ood]")])
+    open_task(path)

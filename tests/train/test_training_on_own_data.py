@@ -571,6 +571,8 @@ train_range = [0.1, 0.1, 0.1, 0.1]
 [input]
 channels = "u v: velocity"
 dim = 2
+lengths = 1.0
+step = 1.0
 times = [0]
 [output]
 times = [1]

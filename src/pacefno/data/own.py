@@ -81,11 +81,23 @@ def open_document(
         entries["output"] = {**entries["input"], **entries.get("output", {})}
     task = make_task(entries)
     settings = read_table(DataSettings, "data", data)
+    _check_units(task, entries["input"], settings)
     moved = None if ood is None else read_table(OodSettings, "ood", ood)
     source = FileSource(task, settings, folder, moved, whole=whole)
     if moved is not None:
         check_motions(task, moved)
     return task, source
+
+
+def _check_units(task: Task, given: Mapping[str, Any], settings: DataSettings) -> None:
+    """Refuse to assume a box of length 1 and a step of 1 where a boost moves samples by them."""
+    needed = ["lengths"] + ["step"] * bool(settings.arrays)
+    if task.group.moves_in_time and (missing := [name for name in needed if name not in given]):
+        raise UsageError(
+            f"input.{missing[0]} is missing: the {task.group.name} group has boosts, which move a "
+            "field by velocity times time over length; say lengths, the period of the box, and "
+            "step, the time between stored snapshots, in the units of the data"
+        )
 
 
 def check_same_task(trained: Task | PACE, given: Task) -> None:
