@@ -496,6 +496,7 @@ OWN = "viscosity, horizon, random law and OOD ranges are ours, the paper gives n
 LONG = "pace-products-long"
 NOTES = {
     LONG: f"`{LONG}` has an analytic frame, more updates and products of channels",
+    "pace-analytic": "`pace-analytic` is the plain FNO with an analytic frame",
     "gfno": "as many weights as the FNO (paper: its width); the right kinds of channels",
     "pace-cnn": f"encoder is our reading of one sentence; {OWN}",
     "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem",
@@ -529,7 +530,8 @@ def _tables() -> Iterator[Claim]:
                 note += "; snapshots are channels (paper: an operator over space and time)"
             models: tuple[str, ...] = (model,)
             if model == "pace-cnn" and problem in UNDERTRAINED:
-                models, note = (model, LONG), f"{note}; {NOTES[LONG]}"
+                models = (model, "pace-analytic", LONG)
+                note += f"; {NOTES['pace-analytic']}; {NOTES[LONG]}"
             what = f"{benchmark_named(problem).title}: {title}"
             command = f"pacefno bench {problem} --models {','.join(models)}"
             yield Claim(what, command, partial(table_row, problem, models), note)
