@@ -51,7 +51,8 @@ def bench_command(
     benchmark: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all: the paper's five of fields.",
+            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all, which means the paper's five "
+            "field problems.",
             show_default=False,
         ),
     ],
