@@ -15,11 +15,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from pacefno import files
+from pacefno import errors, files
 from pacefno.files import (
     FolderInUseError,
     PathError,
@@ -438,9 +439,16 @@ def test_without_flock_the_lock_still_excludes(
             pass
 
 
-def test_the_module_needs_the_standard_library_only() -> None:
-    tree = ast.parse(Path(files.__file__).read_text())
+def imported_by(module: ModuleType) -> set[str]:
+    """The modules that a module imports when it is imported itself."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
     for node in tree.body:
         imported |= {name.name for name in node.names} if isinstance(node, ast.Import) else set()
+    return imported
+
+
+def test_the_module_needs_the_standard_library_only() -> None:
+    """And the base of its errors, which needs nothing else either."""
+    imported = imported_by(files) - {"pacefno.errors"} | imported_by(errors)
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
