@@ -41,6 +41,24 @@ def test_a_recurrent_operator_sees_a_window_of_constant_length() -> None:
     assert seen == [5, 5, 5, 5]
 
 
+def test_a_recurrent_operator_can_see_the_last_snapshot_alone_and_is_told_the_box() -> None:
+    given: list[Tensor | None] = []
+
+    class Doubling(nn.Module):
+        def forward(self, window: Tensor, box: Box | None = None) -> Tensor:
+            assert window.shape[1] == 1
+            given.append(None if box is None else box.step)
+            return 2 * window
+
+    repeated, field = Recurrent(Doubling(), 3, snapshots_in=1), torch.ones(1, 5, 4)
+    box = Box(torch.ones(1, 1), torch.tensor([0.5]))
+    assert repeated(field, box=box)[0, :, 0].tolist() == [2.0, 4.0, 8.0]
+    assert all(step is box.step for step in given) and len(given) == 3
+    assert repeated(field)[0, :, 0].tolist() == [2.0, 4.0, 8.0] and given[-1] is None
+    with pytest.raises(ValueError, match="expected at least 2 snapshots, got 1"):
+        Recurrent(Doubling(), 3, snapshots_in=2)(field[:, :1])
+
+
 def space_time(dtype: torch.dtype) -> SpaceTimeFNO:
     torch.manual_seed(0)
     return SpaceTimeFNO(3, 6, width=4, modes=3, time_modes=4, layers=2).to(dtype)

@@ -20,7 +20,15 @@ from pacefno.paper.bench import score_row
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.rows import TRAJECTORY_ROWS
-from pacefno.train.evaluate import load_run, moved_trajectories, ood_elements, pulled_back, score
+from pacefno.train.evaluate import (
+    Trained,
+    load_run,
+    moved_trajectories,
+    ood_elements,
+    pulled_back,
+    repeated,
+    score,
+)
 from pacefno.train.loop import Callbacks, StopRequest, train
 from pacefno.train.objective import (
     Batch,
@@ -78,8 +86,11 @@ def test_a_canonical_window_stands_still_at_the_nominal_step(name: str) -> None:
     assert float(canonical.mean(dim=2).abs().max()) < 1e-12
 
 
+WITHOUT_FRAME = {"pace-20": "fno-aug", "pace-1": "fno-aug-1", "pace-20-split": "fno-1-split"}
+
+
 @over_benchmarks
-@pytest.mark.parametrize("model", ["pace-20", "pace-1"])
+@pytest.mark.parametrize("model", list(WITHOUT_FRAME))
 def test_pace_follows_its_input_through_a_whole_rollout(
     name: str, model: str, dtype: torch.dtype
 ) -> None:
@@ -93,7 +104,29 @@ def test_pace_follows_its_input_through_a_whole_rollout(
         return float((pulled_back(task, moved, xi, there) - plain).norm() / plain.norm())
 
     assert defect(model) < (1e-10 if dtype == torch.float64 else 1e-3)
-    assert defect("fno-aug" if model == "pace-20" else "fno-aug-1") > 0.05, "a plain one does not"
+    assert defect(WITHOUT_FRAME[model]) > 0.05, "a plain one does not"
+
+
+@over_benchmarks
+def test_an_operator_of_one_snapshot_can_be_repeated_within_a_frame_of_twenty(
+    name: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    """Without a frame the rollout stays what it was; with one it follows its input."""
+    config = settings("fno-1-split", benchmark=name)
+    one = Trained(built(name, "fno-1-split", dtype), config, 1.0, True)
+    test, xi = as_precise(waves(name, 3, 66), dtype), elements(name, 3)
+    plain, _ = roll_out(one.model, config.task, test)
+    twenty = repeated(one, 20, None)
+    assert (twenty.config.task.input.snapshots, twenty.model.output.snapshots) == (20, 20)
+    found, _ = roll_out(twenty.model, twenty.config.task, test)
+    assert float((found - plain).norm() / plain.norm()) < tolerance
+    wrapped = repeated(one, 20, {"name": "analytic"})
+    task = wrapped.config.task
+    moved = moved_trajectories(task, test, xi)
+    still, _ = roll_out(wrapped.model, task, test)
+    there, _ = roll_out(wrapped.model, task, moved)
+    apart = (pulled_back(task, moved, xi, there) - still).norm() / still.norm()
+    assert float(apart) < (1e-10 if dtype == torch.float64 else 1e-3)
 
 
 def test_a_row_averaged_over_the_reflection_follows_it_through_a_rollout() -> None:

@@ -82,19 +82,29 @@ class SpaceTimeFNO(nn.Module):
 @register("operator", "recurrent")
 @final
 class Recurrent(nn.Module):
-    """A network that predicts the next few snapshots, fed its own output until all are there."""
+    """A network that predicts the next few snapshots, fed its own output until all are there.
 
-    def __init__(self, operator: nn.Module, snapshots_out: int) -> None:
+    It sees the last ``snapshots_in`` snapshots, or as many as the input has. It is told the box of
+    each sample where there is one.
+    """
+
+    def __init__(
+        self, operator: nn.Module, snapshots_out: int, snapshots_in: int | None = None
+    ) -> None:
         super().__init__()
         self.operator = operator
         self.snapshots_out = snapshots_out
+        self.snapshots_in = snapshots_in
 
-    def forward(self, field: Tensor) -> Tensor:
-        window, found = field, list[Tensor]()
+    def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        seen = field.shape[1] if self.snapshots_in is None else self.snapshots_in
+        if seen > field.shape[1]:
+            raise ValueError(f"expected at least {seen} snapshots, got {field.shape[1]}")
+        window, found = field[:, -seen:], list[Tensor]()
         while sum(part.shape[1] for part in found) < self.snapshots_out:
-            following = self.operator(window)
+            following = self.operator(window) if box is None else self.operator(window, box=box)
             found.append(following)
-            window = torch.cat([window, following], dim=1)[:, -field.shape[1] :]
+            window = torch.cat([window, following], dim=1)[:, -seen:]
         return torch.cat(found, dim=1)[:, : self.snapshots_out]
 
 

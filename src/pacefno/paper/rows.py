@@ -24,6 +24,22 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         "FNO, 1 snapshot + augmentation", positions=None, history=1, moved=True, one_seed=True
     ),
     "pace-1": Row("PACE, 1 snapshot", positions=None, history=1, frame="analytic"),
+    "fno-1-split": Row(
+        "FNO, 1 snapshot, exact linear part",
+        positions=None,
+        history=1,
+        split=True,
+        one_seed=True,
+    ),
+    # One frame for 20 snapshots, and within it 20 steps of the operator that "fno-1-split" trains.
+    "pace-20-split": Row(
+        "PACE, 20 snapshots, exact linear part, wrapped after training",
+        positions=None,
+        history=20,
+        frame="analytic",
+        split=True,
+        trained_as="fno-1-split",
+    ),
     "fno-aug-1-split": Row(
         "FNO, 1 snapshot + augmentation, exact linear part",
         positions=None,

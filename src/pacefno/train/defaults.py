@@ -47,6 +47,9 @@ def operator_spec(
     """
     if row.operator in GROUP_FNOS:
         return _group_fno(row, task, sizes, point_group)
+    if row.split and task.input.snapshots > 1:
+        step, scaling = operator_spec(row, task.over(1), sizes, point_group, symmetry, variation)
+        return in_steps(step, task), scaling
     channels = {"in_channels": task.input.size, "out_channels": task.output.size}
     given = channels | {"dim": task.dim, "positions": row.positions}
     given |= {key: sizes[key] for key in ("width", "modes", "layers", "head")}
@@ -69,6 +72,13 @@ def operator_spec(
         out = task.output.snapshots
         return {"name": "recurrent", "operator": inner, "snapshots_out": out}, "uniform"
     return _residual(_named(row.operator, given), task, sizes), "channels"
+
+
+def in_steps(operator: Spec, task: Task) -> Spec:
+    """The operator of one snapshot repeated until the output of a task is there."""
+    seen, made = task.over(1).input.size, task.output.size
+    spec = {"part": "operator", "name": "recurrent", "operator": operator}
+    return spec | {"snapshots_out": made, "snapshots_in": seen}
 
 
 def _symmetrised(operator: Spec, task: Task, symmetry: str | None) -> Spec:

@@ -7,7 +7,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,15 @@ from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
 from pacefno.task import Rollout, Task
 from pacefno.train.config import RunConfig
-from pacefno.train.defaults import frame_spec
-from pacefno.train.objective import ROLLOUT_BATCH, Batch, pairs_of, roll_out, windows
+from pacefno.train.defaults import frame_spec, in_steps
+from pacefno.train.objective import (
+    ROLLOUT_BATCH,
+    Batch,
+    build_model,
+    pairs_of,
+    roll_out,
+    windows,
+)
 from pacefno.train.rows import Row, row_named
 
 EQUIVARIANCE_SAMPLES = 20
@@ -94,8 +101,25 @@ def load_as(run: Path, rows: Mapping[str, Row], model: str) -> Trained:
             f"{model!r} does not use the weights of {trained!r}, which is what {run} trained"
         )
     frame = frame_spec(row, own.config.task)
+    if row.history not in (None, own.config.task.input.snapshots):
+        return repeated(own, row.history, frame)
     # The same frame keeps its trained weights: a refined row differs in its inference alone.
     return own if frame == own.config.frame else load_run(run, frame)
+
+
+def repeated(trained: Trained, snapshots: int, frame: Spec | None) -> Trained:
+    """A run's operator of one snapshot repeated within one frame: so many are seen and predicted.
+
+    ``frame`` must be one without weights: that of the run was trained on single snapshots.
+    """
+    task = trained.config.task.over(snapshots)
+    changes = {"task": task, "operator": in_steps(trained.config.operator, task), "frame": frame}
+    config = trained.config.model_copy(update=changes)
+    model = build_model(config)
+    step = model.operator.get_submodule("operator")
+    step.load_state_dict(trained.model.operator.state_dict())
+    model.to(real_weight(trained.model, torch.empty(0))).eval()
+    return replace(trained, model=model, config=config)
 
 
 def score(

@@ -501,7 +501,10 @@ NOTES = {
     "pace-cnn": f"encoder is our reading of one sentence; {OWN}",
     "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem",
 }
-SPLIT = {"fno-aug": "fno-aug-1-split", "pace-1": "pace-1-split"}  # with an exact linear part
+SPLIT = {  # with an exact linear part
+    "fno": "fno-1-split", "fno-aug": "fno-aug-1-split", "pace-1": "pace-1-split",
+    "pace-20": "pace-20-split",
+}  # fmt: skip
 UNDERTRAINED = ("shallow_water", "navier_stokes", "navier_stokes_literal")  # at `standard`
 CORES = "two cores instead of a GPU; epochs of `standard`; the paper's evaluation batches"
 
@@ -537,7 +540,7 @@ def _tables() -> Iterator[Claim]:
             yield Claim(what, command, partial(table_row, problem, models), note)
     for problem in ("kdv_easy", "kuramoto_sivashinsky"):
         for model in benchmark_named(problem).paper:
-            models = (model, SPLIT[model]) if model in SPLIT else (model,)
+            models = (model, SPLIT[model])
             what = f"{benchmark_named(problem).title}: {model}"
             command = f"pacefno bench {problem} --models {','.join(models)}"
             yield Claim(
@@ -559,8 +562,10 @@ def _budget(problem: str, models: Sequence[str]) -> str:
         note += f"; `{split}` knows the linear part of the equation"
         if benchmark.split["operator"]["keeps_norm"]:
             note += ", and that the norm is kept"
-        if benchmark.rows[split].history != benchmark.rows[models[0]].history:
+        if benchmark.rows[models[0]].history != 1:
             note += ", and makes steps of one snapshot"
+        if trained := benchmark.rows[split].trained_as:
+            note += f" with the weights of `{trained}`, in one frame for twenty"
     return note
 
 
