@@ -141,8 +141,8 @@ def train_command(
         str | None,
         typer.Option(
             help=f"What to train: {', '.join(trainable())}; on KdV and its like "
-            f"{', '.join(TRAJECTORY_ROWS)}; on your own data also module:Class, an operator of "
-            "your own, and pace:module:Class, PACE around it.",
+            f"{', '.join(trainable(TRAJECTORY_ROWS))}; on your own data also module:Class, an "
+            "operator of your own, and pace:module:Class, PACE around it.",
             show_default="pace, or pace-20",
         ),
     ] = None,

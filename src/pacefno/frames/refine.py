@@ -1,5 +1,5 @@
 """Test-time adaptation: improve a frame by making the pulled-back field look canonical, all weights
-frozen (paper, Eq. 3).
+frozen (paper, Eq. 2).
 
 An energy is a vector of residuals, ``J = |r|^2 / 2``. There are at most three unknowns per sample,
 so Gauss-Newton with forward-mode derivatives needs a few steps where Adam needs tens. Every refiner

@@ -161,9 +161,9 @@ def listed(rows: Mapping[str, Row]) -> list[str]:
     return [name for name, row in rows.items() if row.listed]
 
 
-def trainable() -> list[str]:
-    """The names of the rows of fields that have a training of their own."""
-    return [name for name in listed(FIELD_ROWS) if not FIELD_ROWS[name].trained_as]
+def trainable(rows: Mapping[str, Row] = FIELD_ROWS) -> list[str]:
+    """The names of the rows in tables that have a training of their own."""
+    return [name for name in listed(rows) if not rows[name].trained_as]
 
 
 def row_named(rows: Mapping[str, Row], name: str) -> Row:

@@ -557,7 +557,7 @@ def _budget(problem: str, models: Sequence[str]) -> str:
         return schedule.epochs * schedule.updates(TRAJECTORY_SIZES[preset].train)
 
     ours = " and ".join(f"{updates(model, 'standard'):,}" for model in models)
-    note = f"`standard` has {ours} updates, the paper {updates(models[0], 'paper'):,}"
+    note = f"`standard` has {ours} updates, LPSDA's code {updates(models[0], 'paper'):,}"
     for split in (model for model in models if benchmark.rows[model].split):
         note += f"; `{split}` knows the linear part of the equation"
         if benchmark.split["operator"]["keeps_norm"]:
@@ -600,7 +600,7 @@ METHOD = (
                   "tests/train/test_training_loop.py")),
     Claim("Algorithm 1, one-shot", "pacefno evaluate RUN",
           partial(code, "inference.predict", "tests/test_inference.py")),
-    Claim("Algorithm 1, optional TTA (Eq. 3)", "pacefno evaluate RUN --model pace-cnn-tta",
+    Claim("Algorithm 1, optional TTA (Eq. 2)", "pacefno evaluate RUN --model pace-cnn-tta",
           partial(code, "frames.AdamRefiner frames.base.SelfConsistency",
                   "tests/frames/test_refine.py"),
           "cosine form on every problem (paper: squares for Burgers and shallow water), the same "
