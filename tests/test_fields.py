@@ -267,3 +267,13 @@ def test_a_field_goes_to_another_device_with_its_box_and_keeps_the_precision_of_
     single = field.to(torch.float32)
     assert single.values.dtype == torch.float32
     assert single.box is not None and single.box.lengths.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "lengths, step", [((2,), (2,)), ((2, 1), (2,)), ((3, 2), (3,)), ((2, 2), ())]
+)
+def test_a_box_has_one_row_for_each_sample(lengths: tuple[int, ...], step: tuple[int, ...]) -> None:
+    type, values = FieldType.parse("h: scalar", 2), torch.zeros(2, 1, 8, 8)
+    with pytest.raises(FieldError, match=r"box: expected lengths \(2, 2\) and steps \(2,\)"):
+        Field(values, type, Box(torch.ones(lengths), torch.ones(step)))
+    assert len(Field(values, type, Box(torch.ones(2, 2), torch.ones(2)))) == 2

@@ -52,6 +52,7 @@ from pacefno.groups import (
 from pacefno.inference import check_matches, describe_model, predict, predict_batches
 from pacefno.operators import (
     FNO,
+    Adapted,
     Conditioned,
     GroupFNO,
     Recurrent,
@@ -59,6 +60,7 @@ from pacefno.operators import (
     SpaceTimeFNO,
     SplitStep,
     Standardised,
+    Symmetrised,
 )
 from pacefno.pace import PACE
 from pacefno.testing import random_field
@@ -171,11 +173,11 @@ OPERATORS: dict[str, Callable[[], nn.Module]] = {
     "fno": lambda: FNO(1, 1, 1, 4, [3], layers=2, positions="grid", head=8),
     "group-fno": lambda: GroupFNO(1, 1, 1, 3, 3, "z2", channels="u: speed", layers=1, norm=False),
     "group-fno-object": lambda: GroupFNO(1, 1, 1, 3, 3, POINT_GROUPS["z2"], layers=1),
-    "residual": lambda: Residual(FNO(1, 1, 1, 4, 3, layers=1)),
+    "residual": lambda: Residual(FNO(1, 1, 1, 4, 3, layers=1), 1),
     "recurrent": lambda: Recurrent(FNO(1, 1, 1, 4, 3, layers=1), 1),
     "split-step": lambda: SplitStep(FNO(1, 2, 1, 4, 3, layers=1), [(3, -1e-4)], [1.0], 0.1),
     "standardised": lambda: Standardised(FNO(1, 1, 1, 4, 3, layers=1), *SCALES),
-    "nested": lambda: Residual(Standardised(Residual(FNO(1, 1, 1, 4, 3, layers=1)), *SCALES)),
+    "nested": lambda: Residual(Standardised(Residual(FNO(1, 1, 1, 4, 3, layers=1), 1), *SCALES), 1),
 }
 
 
@@ -199,7 +201,7 @@ def test_a_model_with_a_box_per_sample_comes_back(tmp_path: Path) -> None:
     inner = FNO(1, 22, 20, 4, 3, layers=1)
     told = Conditioned(inner, list(task.input.lengths), task.input.step, 0.1)
     frame = task.slice.frame()
-    model = PACE(Residual(told), task.group, input=task.input, output=task.output, frame=frame)
+    model = PACE(Residual(told, 1), task.group, input=task.input, output=task.output, frame=frame)
     pacefno.save(model.eval(), tmp_path)
     test = waves("kdv", 2, 60, points=32)
     both = [roll_out(m, task, test)[0] for m in (model, pacefno.load(tmp_path))]
@@ -268,7 +270,7 @@ def test_a_foreign_module_is_handed_over_when_loading(
     around: bool, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     def make() -> nn.Module:
-        return Residual(Foreign()) if around else Foreign()
+        return Residual(Foreign(), channels=1) if around else Foreign()
 
     model = wrapped(make().to(dtype), GALILEAN, SPEED)
     assert_saved(model, sample(SPEED, dtype), tmp_path, operator=make())
@@ -276,6 +278,41 @@ def test_a_foreign_module_is_handed_over_when_loading(
         pacefno.load(tmp_path)
     with pytest.raises(CheckpointError, match="weights do not fit"):
         pacefno.load(tmp_path, operator=Foreign(width=7))
+
+
+class Halving(nn.Module):
+    """A module without weights."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        return -0.5 * field
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: Residual(inner, channels=1),
+        lambda inner: Symmetrised(inner, "z2", channels="u: speed"),
+        lambda inner: Adapted(inner),
+    ],
+)
+@pytest.mark.parametrize("own", [Halving, Foreign])
+def test_a_wrapper_of_ours_around_a_foreign_module_is_not_lost_when_loading(
+    around: Callable[[nn.Module], nn.Module], own: Callable[[], nn.Module], tmp_path: Path
+) -> None:
+    """Either the module inside is handed over, or all of the operator."""
+    model = wrapped(around(own()), GALILEAN, SPEED)
+    assert_saved(model, sample(SPEED, torch.float32), tmp_path / "inner", operator=own())
+    assert_saved(model, sample(SPEED, torch.float32), tmp_path / "whole", operator=around(own()))
+
+
+def test_what_is_no_model_of_ours_cannot_be_saved_and_an_unknown_inference_is_named(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match=r"expected a PACE model, got FNO: wrap a plain operator"):
+        pacefno.save(FNO(1, 1, 1, 4, 3, layers=1), tmp_path)  # type: ignore[arg-type]
+    model = wrapped(operator_for(SPEED), GALILEAN, SPEED)
+    with pytest.raises(UsageError, match="unknown inference 'refine'. Did you mean 'refined'"):
+        predict(model, sample(SPEED, torch.float32), "refine")  # type: ignore[arg-type]
 
 
 class Unregistered(Translation):

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from group_examples import EXAMPLES
-from pacefno.fields import Field, FieldType
+from pacefno.errors import UsageError
+from pacefno.fields import Box, Field, FieldType
 from pacefno.grid import FieldError, energy_spectrum, points
-from pacefno.groups import Euclidean, Galilean, Translation, Trivial, shift
+from pacefno.groups import Euclidean, Galilean, GalileanScaling, Translation, Trivial, shift
 from pacefno.metrics import (
     canonical_error,
     canonical_pair,
@@ -26,6 +27,7 @@ from pacefno.metrics import (
     relative_l2_channels,
 )
 from pacefno.pace import PACE
+from pacefno.testing import assert_equivariant
 
 SHAPES = [(16,), (17,), (12, 16), (9, 14)]
 over_shapes = pytest.mark.parametrize("shape", SHAPES)
@@ -35,6 +37,43 @@ def noise(shape: tuple[int, ...], dtype: torch.dtype, channels: int = 3, seed: i
     return torch.randn(
         4, channels, *shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)
     )
+
+
+# --- equivariance of models that were told too little, and in boxes of their own
+
+
+def test_boosts_of_a_model_without_them_need_a_time_and_a_box() -> None:
+    class Damp(nn.Module):
+        def forward(self, field: Tensor) -> Tensor:
+            mean = field.mean(dim=(2, 3), keepdim=True)
+            return mean + 0.9 * (field - mean)
+
+    model = PACE(Damp(), Translation(2), channels="u: velocity").eval()
+    field = noise((8, 8), torch.float64, 2)
+    with pytest.raises(UsageError, match="the galilean group has boosts"):
+        equivariance_error(model, Galilean(2), field)
+    what = {"horizon": 0.5, "lengths": 6.2832}
+    assert float(equivariance_error(model, Galilean(2), field, **what).min()) > 0.1
+    assert float(equivariance_error(model, Translation(2), field).max()) < 1e-12
+
+
+def test_a_group_that_changes_boxes_tells_the_model_so() -> None:
+    """A rescaled sample lies in another box, and a model that is not told it cannot follow."""
+
+    class Stretch(nn.Module):
+        def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+            length = field.new_tensor([1.0]) if box is None else box.lengths[:, 0].to(field)
+            return field * (1 + length[:, None, None] ** 2 * field)  # L^2 u is invariant
+
+    group = GalileanScaling()
+    now = FieldType.parse("u: speed", 1, lengths=2.0, step=0.5)
+    model = PACE(Stretch(), group, input=now, output=now.at([1])).eval()
+    field = noise((32,), torch.float64, 1)
+    box = Box(torch.full((4, 1), 2.0).double(), torch.full((4,), 0.5).double())
+    xi = random_elements(group, 4, 0)
+    assert float(xi[:, 2].abs().min()) > 0.01
+    assert float(equivariance_error(model, group, field, xi=xi, box=box).max()) < 1e-12
+    assert_equivariant(model, group, field, xi=xi, box=box, tolerance=1e-12)
 
 
 # --- relative errors

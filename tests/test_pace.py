@@ -7,6 +7,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from exact_solutions import burgers, places, taylor_green
 from group_examples import TAU, Example, example
+from pacefno.errors import UsageError
 from pacefno.fields import Box, Field, FieldType
 from pacefno.frames import (
     AnalyticFrame,
@@ -931,9 +933,77 @@ def test_a_rollout_that_makes_no_sense_is_refused() -> None:
     model = PACE(nn.Identity(), Trivial(1), input=given_type, output=other)
     with pytest.raises(FieldError, match="'b: scalar' cannot be the next input 'a: scalar'"):
         model.rollout(torch.zeros(1, 1, 8), 2)
+    kinds = FieldType.parse("a: pseudoscalar", 1, times=(1,))
+    model = PACE(nn.Identity(), Trivial(1), input=given_type, output=kinds)
+    with pytest.raises(FieldError, match="both need the same channels"):
+        model.rollout(torch.zeros(1, 1, 8), 2)
+    model = PACE(nn.Identity(), Trivial(1), input=given_type.at([0, 1]), output=given_type.at([10]))
+    with pytest.raises(FieldError, match=r"the window holds the snapshots \(1.0, 10.0\)"):
+        model.rollout(torch.zeros(1, 2, 8), 2)
     model = PACE(nn.Identity(), Trivial(1), channels="a: scalar")
     with pytest.raises(FieldError, match="there is no channel 'mass' among"):
         model.rollout(torch.zeros(1, 1, 8), 2, conserve=["mass"])
+    with pytest.raises(UsageError, match="expected at least one step, got 0"):
+        model.rollout(torch.zeros(1, 1, 8), 0)
+
+
+@pytest.mark.parametrize("channels", ["u: velocity", "h: scalar, m: momentum of h"])
+def test_a_lost_sample_does_not_end_the_rollout_of_a_model_with_a_frame(channels: str) -> None:
+    """A window of zeros has no frame, and no velocity: a lost sample keeps one that has."""
+
+    class Burst(nn.Module):
+        def forward(self, field: Tensor) -> Tensor:
+            return torch.where(field.amax(dim=(1, 2), keepdim=True) > 50, math.nan, field)
+
+    what = {"channels": channels, "horizon": 0.5, "lengths": 1.0}
+    model = PACE(Burst(), Galilean(1), **what, on_undetermined="raise").eval()
+    count = len(model.input.channels)
+    field = 2 + torch.sin(TAU * torch.arange(32) / 32 + torch.arange(count)[:, None])
+    both = torch.stack([field, 100 * field])
+    found = torch.isfinite(model.rollout(both, 2)).flatten(2).all(dim=2)
+    assert found.tolist() == [[True, True], [False, False]]
+
+
+def test_input_and_output_lie_in_one_box() -> None:
+    now = FieldType.parse("u: velocity", 2, lengths=6.2832, step=0.1)
+    later = FieldType.parse("u: velocity", 2, times=[5])
+    with pytest.raises(FieldError, match=r"lie in one box .* output=input.at"):
+        PACE(nn.Identity(), Galilean(2), input=now, output=later)
+    with pytest.raises(FieldError, match=r"step 0.1 and lengths \(6.2832, 6.2832\), step 1.0"):
+        PACE(nn.Identity(), Galilean(2), input=now, output=replace(later, lengths=now.lengths))
+    assert PACE(nn.Identity(), Galilean(2), input=now, output=now.at([5])).output.step == 0.1
+
+
+def test_lengths_may_be_any_number() -> None:
+    for lengths in (torch.tensor(2.5), 2.5, [2.5, 2.5], torch.tensor([2.5, 2.5])):
+        assert FieldType.parse("u: velocity", 2, lengths=lengths).lengths == (2.5, 2.5)
+
+
+def test_a_slice_is_no_frame_and_a_tuple_is_no_prediction() -> None:
+    with pytest.raises(UsageError, match=r"PhaseSlice says what is canonical.*frame=slice.frame"):
+        PACE(nn.Identity(), Translation(1), frame=PhaseSlice(Translation(1)))  # type: ignore[arg-type]
+
+    class Two(nn.Module):
+        def forward(self, field: Tensor) -> tuple[Tensor, Tensor]:
+            return field, field
+
+    with pytest.raises(UsageError, match=r"returned a tuple, expected one tensor.*Adapted"):
+        PACE(Two(), Translation(1)).eval()(torch.randn(1, 1, 8))
+
+
+def test_a_momentum_whose_density_is_not_positive_tells_no_velocity() -> None:
+    """One dry point made the velocity infinite; the anomaly of a height gave any number."""
+    what = {"channels": "h: scalar, m: momentum of h", "horizon": 0.5, "lengths": 1.0}
+    model = PACE(nn.Identity(), Galilean(1), **what).eval()
+    x = torch.arange(32) / 32
+    field = torch.stack([2 + torch.cos(TAU * x), 1 + torch.sin(TAU * x)]).repeat(3, 1, 1)
+    field[1, 0, 7] = 0.0  # a dry point
+    field[2, 0] -= 2  # an anomaly
+    found = model.frame_of(field)
+    assert found.quality[:, 1].tolist() == [1.0, 0.0, 0.0]
+    assert found.xi[1:, 1].tolist() == [0.0, 0.0] and abs(float(found.xi[0, 1])) > 0.1
+    with pytest.warns(UndeterminedFrameWarning, match="density is not positive everywhere"):
+        assert bool(torch.isfinite(model(field)).all())
 
 
 # --- precision

@@ -29,6 +29,7 @@ from pacefno.fields import Box, Field, FieldType
 from pacefno.files import PathError, check_writable, write_bytes
 from pacefno.grid import FieldError, check_field, resample, transforms_as_products
 from pacefno.groups import Group
+from pacefno.metrics import random_elements
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.registry import describe
 
@@ -187,10 +188,7 @@ def _inputs_of(model: nn.Module, example: Tensor, box: Box | None) -> dict[str, 
     rows = torch.arange(batch) % len(example)
     inputs = {"field": example[rows].contiguous()}
     if isinstance(model, Mover):
-        draw = torch.Generator().manual_seed(0)
-        limits = [period / 2 if period < math.inf else 1.0 for period in model.group.periods]
-        low = [0.0] * len(limits)
-        inputs["coordinates"] = model.group.sample(low, limits, batch, draw).to(example.device)
+        inputs["coordinates"] = random_elements(model.group, batch, 0).to(example.device)
     if box is not None:
         inputs |= {"lengths": box.lengths[rows], "step": box.step[rows]}
     return inputs

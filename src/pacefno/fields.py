@@ -61,6 +61,10 @@ class Kind:
         """
         raise FieldError(f"{type(self).__name__} does not tell the velocity of its frame")
 
+    def tells(self, value: Tensor, density: Tensor | None) -> Tensor:
+        """Whether the values of each sample do tell that velocity, ``(B,)``."""
+        return torch.ones(value.shape[0], dtype=torch.bool, device=value.device)
+
 
 @register("kind", "scalar")
 class Scalar(Kind):
@@ -103,6 +107,8 @@ class Momentum(Kind):
 
     The background velocity is the mean of ``m / h``. That quotient is not band-limited, so its mean
     over the points follows a shift by part of a cell only as well as the grid resolves ``1 / h``.
+    A density that is not positive everywhere, such as the anomaly of a height, tells no velocity:
+    it is then 0, and :meth:`tells` says so.
     """
 
     vector = True
@@ -115,7 +121,14 @@ class Momentum(Kind):
 
     def background(self, value: Tensor, density: Tensor | None) -> Tensor:
         assert density is not None
-        return exact_mean((value / density).transpose(1, 2).flatten(2), 2)
+        told = self.tells(value, density)
+        safe = torch.where(told.reshape(-1, *[1] * (density.ndim - 1)), density, 1.0)
+        mean = exact_mean((value / safe).transpose(1, 2).flatten(2), 2)
+        return torch.where(told[:, None], mean, 0.0)
+
+    def tells(self, value: Tensor, density: Tensor | None) -> Tensor:
+        assert density is not None
+        return (density > 0).flatten(1).all(dim=1)
 
 
 @register("kind", "speed")
@@ -275,7 +288,8 @@ class FieldType:
 
         An empty text stands for channels of which nothing is known.
         """
-        box = (lengths,) * dim if isinstance(lengths, int | float) else tuple(lengths)
+        given = torch.as_tensor(lengths, dtype=torch.float64)
+        box = tuple(given.tolist()) if given.ndim else (given.item(),) * dim
         quantities = parse_channels(channels, dim) if channels else ()
         return FieldType(quantities, dim, tuple(times), box, step)
 
@@ -356,6 +370,35 @@ class FieldType:
         )
 
 
+def check_one_box(input: FieldType, output: FieldType) -> None:
+    """Refuse input and output in different boxes, or whose times count different steps.
+
+    A snapshot at time 0 whose type says no step counts none.
+    """
+    counted = (input.times, input.step) != ((0.0,), 1.0)
+    if input.lengths != output.lengths or (counted and input.step != output.step):
+        raise FieldError(
+            f"input and output lie in one box and count the same steps: got lengths "
+            f"{input.lengths}, step {input.step} and lengths {output.lengths}, step {output.step}; "
+            "output=input.at([...]) has those of the input"
+        )
+
+
+def check_next_input(input: FieldType, output: FieldType) -> None:
+    """Refuse a rollout whose predictions, joined to the window, are no input of the same type."""
+    if input.quantities != output.quantities:
+        raise FieldError(
+            f"rollout: the output {output.text!r} cannot be the next input {input.text!r}: both "
+            "need the same channels"
+        )
+    window = (*input.times, *output.times)[-input.snapshots :]
+    if len({round(later - time, 9) for later, time in zip(window, input.times, strict=True)}) > 1:
+        raise FieldError(
+            f"rollout: after a prediction the window holds the snapshots {window}, which are no "
+            f"later copy of {input.times}: predict the snapshots that come next"
+        )
+
+
 # --- fields ---------------------------------------------------------------------------------------
 
 
@@ -386,6 +429,17 @@ class Field:
     def __post_init__(self) -> None:
         channels = self.type.size if self.type.quantities else None
         check_field(self.values, channels=channels, dim=self.type.dim, finite=False)
+        if self.box is not None and not torch.compiler.is_compiling():
+            self._check_box(self.box)
+
+    def _check_box(self, box: Box) -> None:
+        batch, dim = self.values.shape[0], self.type.dim
+        shapes = tuple(box.lengths.shape), tuple(box.step.shape)
+        if shapes != ((batch, dim), (batch,)):
+            raise FieldError(
+                f"box: expected lengths ({batch}, {dim}) and steps ({batch},), one row for each "
+                f"sample, got {shapes[0]} and {shapes[1]}"
+            )
 
     def __len__(self) -> int:
         return len(self.values)

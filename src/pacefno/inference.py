@@ -29,7 +29,7 @@ from pacefno.frames import AdamRefiner, CanonicalSlice, Frame, GaussNewton, Refi
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
 from pacefno.pace import PACE, Prediction
-from pacefno.registry import FOREIGN, Spec, build, describe, foreign_parts, lookup
+from pacefno.registry import FOREIGN, Spec, build, describe, foreign_parts, lookup, unknown
 from pacefno.task import make_task
 
 # "refined" is by Gauss-Newton, "adam" by the paper's optimiser; a refiner has settings of its own.
@@ -79,20 +79,33 @@ def _users_own(spec: Any) -> str:
     if not isinstance(spec, dict):
         return ""
     name = str(spec.get(FOREIGN, spec.get("name", "")))
-    return name if FOREIGN in spec or ":" in name else _users_own(spec.get("operator"))
+    return name if FOREIGN in spec or ":" in name else _users_own(spec.get(_inside(spec)))
+
+
+def _inside(spec: Mapping[str, Any]) -> str:
+    """Under which name a part of ours keeps the module that it wraps."""
+    return "module" if "module" in spec else "operator"
 
 
 def _filled_in(spec: Any, operator: nn.Module) -> Any:
     """A specification with a module in the place of the user's own."""
     if FOREIGN in spec or ":" in spec["name"]:
         return operator
-    return spec | {"operator": _filled_in(spec["operator"], operator)}
+    return spec | {_inside(spec): _filled_in(spec[_inside(spec)], operator)}
 
 
 def _is_inner(spec: Any, operator: nn.Module, weights: Mapping[str, Tensor]) -> bool:
-    """Whether a module stands for the user's own part inside ours, and not for all of them."""
+    """Whether a module stands for the user's own part inside ours, and not for all of them.
+
+    The names of the weights tell; where there are none, the class does.
+    """
+    own = _users_own(spec)
+    if not own or own == spec.get(FOREIGN):
+        return False
     names = {name.removeprefix("operator.") for name in weights if name.startswith("operator.")}
-    return bool(_users_own(spec)) and set(operator.state_dict()) != names
+    if not names:
+        return type(operator).__qualname__ in (own, own.rpartition(":")[2])
+    return set(operator.state_dict()) != names
 
 
 # --- save and load --------------------------------------------------------------------------------
@@ -104,6 +117,11 @@ def save(model: PACE, folder: str | Path) -> None:
     Group, frame and operator are stored by their registered names. An operator that is not
     registered (a module of your own) is stored by its weights alone; hand it over when loading.
     """
+    if not isinstance(model, PACE):
+        raise UsageError(
+            f"save: expected a PACE model, got {type(model).__name__}: wrap a plain operator in "
+            "PACE(operator, pacefno.groups.Trivial(dim)), or save its state_dict"
+        )
     document = describe_model(model)
     if strangers := foreign_parts(document["group"]) + foreign_parts(document["frame"]):
         raise UsageError(
@@ -300,6 +318,8 @@ def predict(
     found = model.frame_of(field, box)
     if inference != "oracle":
         known: dict[str, Refiner] = {"refined": GaussNewton(), "adam": AdamRefiner()}
+        if isinstance(inference, str) and inference not in known:
+            raise UsageError(unknown("inference", inference, ["one-shot", "oracle", *known]))
         refiner = known[inference] if isinstance(inference, str) else inference
         xi = model.refine(field, refiner, box).xi
     else:

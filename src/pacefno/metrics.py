@@ -11,10 +11,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pacefno.fields import Field, FieldType
+from pacefno.fields import Box, Field, FieldType
 from pacefno.grid import FieldError, compute_dtype, spectral_weights, to_spectrum, wavenumbers
 from pacefno.groups import Group
-from pacefno.pace import PACE, field_types
+from pacefno.pace import PACE, check_units, field_types
 
 
 def relative_l2(
@@ -75,6 +75,7 @@ def equivariance_error(
     output: FieldType | None = None,
     xi: Tensor | None = None,
     seed: int = 0,
+    box: Box | None = None,
 ) -> Tensor:
     """``|f(C_g a) - C_g f(a)|`` per sample, relative: 0 for a model that follows its input.
 
@@ -83,29 +84,42 @@ def equivariance_error(
     what is left of it.
 
     The types of the fields are said as for :class:`PACE`, which knows its own where nothing is
-    said. Without ``xi`` the elements are random over the whole group (velocities up to 1). It says
-    nothing about the physics: a model with the wrong horizon or box is just as equivariant.
+    said. Without ``xi`` the elements are random over the whole group (velocities up to 1). With the
+    ``box`` of each sample, and under a group that changes boxes, the model is called as
+    ``model(field, box=box)``. It says nothing about the physics: a model with the wrong horizon or
+    box is just as equivariant.
     """
     if isinstance(model, PACE) and channels is None and input is None and output is None:
-        given, predicted = _types_of(model, horizon, lengths)
+        given, predicted = _types_of(model, group, horizon, lengths)
     else:
         given, predicted = field_types(group, channels, horizon, lengths, input, output)
     if xi is None:
         xi = random_elements(group, len(field), seed).to(field.device)
     with torch.no_grad():
-        moved_first = model(group.act(Field(field, given), xi).values)
-        unmoved = model(field)
-        moved_last = group.act(Field(unmoved, predicted), xi).values
+        moved = group.act(Field(field, given, box), xi)
+        moved_first = _called(model, moved.values, moved.box)
+        unmoved = _called(model, field, box)
+        moved_last = group.act(Field(unmoved, predicted, box), xi).values
     _same_shape(moved_first, moved_last)
     scale = torch.maximum(_norm(unmoved, 1), _norm(moved_last, 1))
     return _ratio(_norm(moved_first - moved_last, 1), scale)
 
 
+def _called(model: Callable[..., Tensor], field: Tensor, box: Box | None) -> Tensor:
+    return model(field) if box is None else model(field, box=box)
+
+
 def _types_of(
-    model: PACE, horizon: float | None, lengths: float | Sequence[float] | None
+    model: PACE, group: Group, horizon: float | None, lengths: float | Sequence[float] | None
 ) -> tuple[FieldType, FieldType]:
-    """The types that a model knows, with another horizon or box where one is said."""
+    """The types that a model knows, with another horizon or box where one is said.
+
+    A model whose own group has no boosts was not asked for them, and has assumed both.
+    """
     given, predicted = model.input, model.output
+    assumed = predicted.times == given.times and set(given.lengths) == {1.0}
+    if assumed and not model.group.moves_in_time:
+        check_units(group, horizon, lengths)
     if lengths is not None:
         box = FieldType.parse("", given.dim, lengths=lengths).lengths
         given, predicted = replace(given, lengths=box), replace(predicted, lengths=box)
@@ -124,10 +138,19 @@ def random_elements(group: Group, batch: int, seed: int) -> Tensor:
 
 
 def canonical_pair(
-    group: Group, output: FieldType, xi: Tensor, prediction: Tensor, target: Tensor
+    group: Group,
+    output: FieldType,
+    xi: Tensor,
+    prediction: Tensor,
+    target: Tensor,
+    box: Box | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Prediction and target without the motion ``xi`` of the sample, as seen in its own frame."""
-    back = [group.inverse(Field(values, output), xi).values for values in (prediction, target)]
+    """Prediction and target without the motion ``xi`` of the sample, as seen in its own frame.
+
+    ``box`` is that of each moved sample, where samples differ.
+    """
+    both = (prediction, target)
+    back = [group.inverse(Field(values, output, box), xi).values for values in both]
     return back[0], back[1]
 
 
@@ -139,13 +162,14 @@ def canonical_error(
     target: Tensor,
     *,
     per_channel: bool = False,
+    box: Box | None = None,
 ) -> Tensor:
     """The relative error after the true motion ``xi`` is removed from prediction and target.
 
     A boost adds its own energy to a field and so makes the plain relative error look better than it
     is; this one can be compared with the error at rest, ``(B,)``.
     """
-    back = canonical_pair(group, output, xi, prediction, target)
+    back = canonical_pair(group, output, xi, prediction, target, box)
     return relative_l2(*back, per_channel=per_channel)
 
 

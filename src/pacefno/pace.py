@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from pacefno.errors import UsageError
-from pacefno.fields import Box, Field, FieldType
+from pacefno.fields import Box, Field, FieldType, check_next_input, check_one_box
 from pacefno.frames import (
+    CanonicalSlice,
     Estimate,
     Frame,
     GaussNewton,
@@ -95,6 +96,11 @@ class PACE(nn.Module):
         if on_undetermined not in ("warn", "raise", "ignore"):
             raise UsageError(
                 f"on_undetermined: expected 'warn', 'raise' or 'ignore', got {on_undetermined!r}"
+            )
+        if isinstance(frame, CanonicalSlice):
+            raise UsageError(
+                f"frame: a {type(frame).__name__} says what is canonical, the frame that finds it "
+                "is frame=slice.frame()"
             )
         self.operator = operator
         self.group = group
@@ -205,7 +211,9 @@ class PACE(nn.Module):
         A sample that stops being finite is infinite from there on, and the others go on.
         ``on_step`` is told how many steps are done.
         """
-        self._check_rollout()
+        check_next_input(self.input, self.output)
+        if steps < 1:
+            raise UsageError(f"rollout: expected at least one step, got {steps}")
         channels = field.shape[1] // self.input.snapshots
         kept = self._conserved(conserve, channels)
         window = field
@@ -221,7 +229,7 @@ class PACE(nn.Module):
             gone = lost.reshape(-1, *ones)
             found.append(block.masked_fill(gone, math.inf))
             window = torch.cat([window, block], dim=1)[:, -field.shape[1] :]
-            window = window.masked_fill(gone, 0.0)
+            window = torch.where(gone, field, window)  # any field that has a frame
             if on_step is not None:
                 on_step(step)
         return torch.stack(found, dim=1)
@@ -243,6 +251,11 @@ class PACE(nn.Module):
         if field.box is not None:
             kwargs = kwargs | {"box": canonical.box}
         u_c = self.operator(canonical.values.to(self._operator_dtype(dtype)), *args, **kwargs)
+        if not isinstance(u_c, Tensor):
+            raise UsageError(
+                f"the operator returned a {type(u_c).__name__}, expected one tensor: say which "
+                "part of it with pacefno.operators.Adapted(operator, outputs=[...])"
+            )
         return Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)
 
     def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -267,7 +280,8 @@ class PACE(nn.Module):
             f"the frame of {count} of {len(found.xi)} samples is not determined: "
             f"{', '.join(names)}. "
             "PACE does not follow such fields along them (a shear flow has no place along its "
-            "axis, a pattern that repeats itself has several): look at "
+            "axis, a pattern that repeats itself has several, a momentum whose density is not "
+            "positive everywhere tells no velocity): look at "
             "model.frame_of(field).quality, "
             "choose another slice or frame, or silence this with on_undetermined='ignore'"
         )
@@ -278,13 +292,6 @@ class PACE(nn.Module):
             warnings.warn(text, UndeterminedFrameWarning, stacklevel=_level_of_caller())
 
     # --- rollouts
-
-    def _check_rollout(self) -> None:
-        if self.input.channels != self.output.channels:
-            raise FieldError(
-                f"rollout: the output {self.output.text!r} cannot be the next input "
-                f"{self.input.text!r}: both need the same channels"
-            )
 
     def _conserved(self, conserve: bool | str | Sequence[str], channels: int) -> list[int]:
         """The numbers of the channels of a snapshot whose means are kept."""
@@ -316,6 +323,18 @@ def _level_of_caller() -> int:
     return level
 
 
+def check_units(
+    group: Group, horizon: float | None, lengths: float | Sequence[float] | None
+) -> None:
+    """Refuse to assume a time and a box for a group with boosts."""
+    if group.moves_in_time and (horizon is None or (horizon and lengths is None)):
+        raise UsageError(
+            f"the {group.name} group has boosts, which move a field between input and output: "
+            "say horizon=T, the time between them, in the units of your data, and lengths=L, "
+            "the period of the box in the same units"
+        )
+
+
 def field_types(
     group: Group,
     channels: str | None,
@@ -331,6 +350,7 @@ def field_types(
             raise UsageError(
                 "give input= and output= together, or channels=, horizon= and lengths="
             )
+        check_one_box(input, output)
         given = input, output
     else:
         if channels is None and group.needs_kinds:
@@ -339,12 +359,7 @@ def field_types(
                 'channels="u: velocity, p: scalar" (kinds: scalar, pseudoscalar, vector, velocity, '
                 "momentum, speed)"
             )
-        if group.moves_in_time and (horizon is None or (horizon and lengths is None)):
-            raise UsageError(
-                f"the {group.name} group has boosts, which move a field between input and output: "
-                "say horizon=T, the time between them, in the units of your data, and lengths=L, "
-                "the period of the box in the same units"
-            )
+        check_units(group, horizon, lengths)
         first = FieldType.parse(
             channels or "", group.dim, lengths=1.0 if lengths is None else lengths
         )

@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from pacefno.errors import UsageError
-from pacefno.fields import FieldType
+from pacefno.fields import FieldType, check_next_input, check_one_box
 from pacefno.frames import CanonicalSlice, default_slice
 from pacefno.groups import Group
 from pacefno.registry import build, registered, spec_of, unknown
@@ -135,6 +135,7 @@ class Task(Settings):
                 check(type)
             except UsageError as error:
                 raise UsageError(f"{name}: {error}") from None
+        check_one_box(self.input, self.output)
         if len(self.train_range) not in (0, self.group.size):
             raise UsageError(
                 f"train_range: expected one magnitude for each of {self.group.coordinates}, "
@@ -184,11 +185,7 @@ class Task(Settings):
     @property
     def spacing(self) -> float:
         """Steps from one snapshot to the next; an error where a prediction is no next input."""
-        if self.input.channels != self.output.channels:
-            raise UsageError(
-                f"rollout: the output {self.output.text!r} cannot be the next input "
-                f"{self.input.text!r}: both need the same channels"
-            )
+        check_next_input(self.input, self.output)
         times = (*self.input.times, *self.output.times)
         apart = {round(b - a, 9) for a, b in pairwise(times)}
         if len(apart) != 1 or min(apart) <= 0 or self.input.step != self.output.step:
@@ -209,7 +206,14 @@ class Task(Settings):
 
 
 def make_task(document: dict[str, Any]) -> Task:
-    """The task that a document describes; a fault is one sentence that names the entry."""
+    """The task that a document describes; a fault is one sentence that names the entry.
+
+    What ``output`` does not say is as in ``input``.
+    """
+    if isinstance(document, dict):
+        given, made = document.get("input"), document.get("output", {})
+        if isinstance(given, dict) and isinstance(made, dict):
+            document = document | {"output": given | made}
     try:
         return Task.model_validate(document)
     except ValidationError as error:

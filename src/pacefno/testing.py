@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pacefno.fields import Field, FieldType
+from pacefno.fields import Box, Field, FieldType
 from pacefno.frames import Frame
 from pacefno.grid import band_limit, compute_dtype
 from pacefno.groups import Group
@@ -52,6 +52,7 @@ def assert_equivariant(
     output: FieldType | None = None,
     xi: Tensor | None = None,
     seed: int = 0,
+    box: Box | None = None,
     tolerance: float = 1e-5,
 ) -> None:
     """Fail unless ``f(C_g a) = C_g f(a)`` to a relative ``tolerance`` for every sample of a field.
@@ -71,6 +72,7 @@ def assert_equivariant(
             input=input,
             output=output,
             xi=elements,
+            box=box,
         )
 
     elements = random_elements(group, len(field), seed) if xi is None else xi

@@ -646,3 +646,17 @@ def test_a_field_is_oriented_by_its_vorticity_then_its_curl_then_its_first_chann
     assert torch.equal(vorticity_of(flow), curl(flow, flow.type.quantities[1]))
     scalar = Field(values, FieldType.parse("a: scalar, b: scalar, c: scalar", 2))
     assert torch.equal(vorticity_of(scalar), values[:, 0])
+
+
+def test_a_phase_is_read_off_the_first_snapshot_whichever_channel_is_named(
+    dtype: torch.dtype, tolerance: float
+) -> None:
+    """Counted from the end, the last channel is that of one snapshot, not of the last one."""
+    group = Galilean(1)
+    type = FieldType.parse("u: velocity, p: scalar", 1, times=(0, 1), lengths=2.0)
+    field = random_field(type, (32,), dtype=dtype)
+    last, named = (PhaseSlice(group, channel).coordinates(field) for channel in (-1, 1))
+    assert torch.equal(last, named)
+    xi = torch.tensor([[0.2, 0.7]], dtype=torch.float64).expand(len(field), -1)
+    moved = PhaseSlice(group, -1).coordinates(group.act(field, xi))
+    assert largest(group.difference(moved, group.compose(xi, last))) < 10 * tolerance

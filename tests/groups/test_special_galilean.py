@@ -357,8 +357,9 @@ def test_what_it_cannot_be_used_on_is_refused_in_a_sentence(
 def test_a_sample_in_a_box_that_is_not_square_is_refused() -> None:
     lengths = torch.tensor([[1.0, 1.0], [1.0, 1.5]])
     field = Field(torch.zeros(2, 2, 8, 8), FLOW, Box(lengths, torch.ones(2)))
-    with pytest.raises(FieldError, match="a rotation needs square boxes, got lengths"):
-        GROUP.act(field, GROUP.identity(2))
+    for group in (GROUP, Euclidean()):
+        with pytest.raises(FieldError, match="a rotation needs square boxes, got lengths"):
+            group.act(field, group.identity(2))
 
 
 def test_a_vorticity_may_come_out_where_a_velocity_went_in(dtype: torch.dtype) -> None:

@@ -420,3 +420,19 @@ def test_fields_that_do_not_fit_are_refused() -> None:
         model(random(1, 2, 8, 8))
     with pytest.raises(FieldError, match="add a batch axis"):
         model(random(2, 8, 8, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("group", ["sign-2d", "p4", "p2m"])
+def test_positions_do_not_change_their_sign_with_the_field(group: str) -> None:
+    model = small(group, "scalar", 1, 2, positions="symmetric").double().eval()
+    field, rho = random(2, 1, 10, 10), representation(POINT_GROUPS[group], "scalar", 1)
+    for element in range(POINT_GROUPS[group].order):
+        moved = POINT_GROUPS[group].move(field, element, rho)
+        expected = POINT_GROUPS[group].move(model(field), element, rho)
+        assert distance(model(moved), expected) < 1e-12
+
+
+def test_positions_need_elements_that_keep_the_centre() -> None:
+    for group in (POINT_GROUPS["glide-y"], PointGroup("p4", centre=0.25)):
+        with pytest.raises(ValueError, match="which .* does not keep: leave positions out"):
+            GroupFNO(2, 1, 1, 3, 3, group, positions="symmetric")

@@ -17,7 +17,7 @@ from pacefno.frames import (
     PhaseSlice,
     StrongestWaveSlice,
 )
-from pacefno.grid import points
+from pacefno.grid import FieldError, points
 from pacefno.groups import Euclidean, Galilean, Group, PointGroup, Product, Translation
 from pacefno.metrics import equivariance_error
 from pacefno.operators import FNO, Symmetrised
@@ -319,3 +319,12 @@ def test_pace_says_that_it_does_not_find_a_finite_element() -> None:
     model = pacefno.PACE(small(1, 1), group, channels="u: speed", horizon=0.3, lengths=1.0).eval()
     with pytest.warns(pacefno.UndeterminedFrameWarning, match="is not determined: element"):
         model(fields("u: speed", (16,), torch.float32))
+
+
+def test_axes_that_are_exchanged_need_the_same_number_of_points() -> None:
+    """What only one axis resolves stays where it is in a quarter turn: that is no average."""
+    model = Symmetrised(nn.Conv2d(1, 1, 3, padding=1), "p4", channels="a: scalar").eval()
+    with pytest.raises(FieldError, match=r"same number of points, got \(16, 12\): resample"):
+        model(torch.randn(1, 1, 16, 12))
+    halves = Symmetrised(nn.Conv2d(1, 1, 3, padding=1), "p2m", channels="a: scalar").eval()
+    assert halves(torch.randn(1, 1, 16, 12)).shape == (1, 1, 16, 12)

@@ -34,6 +34,7 @@ from pacefno.data.samples import (
 )
 from pacefno.errors import UsageError
 from pacefno.fields import Field
+from pacefno.grid import FieldError
 from pacefno.metrics import relative_l2
 from pacefno.task import Task
 from pacefno.train.config import with_overrides
@@ -112,6 +113,35 @@ TASK = Task(
 
 
 # --- samples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_model_with_a_frame_is_standardised_as_if_its_samples_had_no_mean_flow(
+    rolled: bool,
+) -> None:
+    """Its operator never sees the flow: constants that contain it would scale the rest away."""
+    generator = torch.Generator().manual_seed(0)
+    still = torch.randn(20, 4, 1, 16, generator=generator)
+    still -= still.mean(dim=3, keepdim=True)
+    moving = still + 30 * torch.randn(20, 1, 1, 1, generator=generator)
+    type = pacefno.FieldType.parse("u: velocity", 1)
+    rollout = {"rollout": {"first": 1}} if rolled else {}
+    task = Task(input=type, output=type.at([1]), group=pacefno.Galilean(1), **rollout)
+
+    def scales(values: Tensor, model: str) -> list[Tensor]:
+        source = ArraySource(values) if rolled else ArraySource(values[:, 0], values[:, 1])
+        found = make_data(own_settings(task, source, model, "smoke"), source).scales()
+        assert found is not None
+        return [part for scale in found for part in scale]
+
+    for ours, plain in zip(scales(moving, "pace"), scales(still, "pace"), strict=True):
+        assert torch.allclose(ours, plain, atol=1e-4)
+    assert float(scales(moving, "fno")[1].min()) > 10, "a plain operator sees the flow"
+
+
+def test_pairs_on_two_grids_are_refused() -> None:
+    with pytest.raises(FieldError, match=r"on one grid, got \(16,\) and \(8,\)"):
+        ArraySource(torch.zeros(4, 1, 16), torch.zeros(4, 1, 8))
 
 
 def test_splits_share_no_sample_and_none_is_empty() -> None:

@@ -72,13 +72,11 @@ def _blanks(value: Any, name: str = "") -> Iterator[str]:
 def open_document(
     document: Mapping[str, Any], folder: Path, *, whole: bool = False
 ) -> tuple[Task, FileSource]:
-    """The task and the samples of a document; what ``output`` does not say is as in ``input``."""
+    """The task and the samples of a document."""
     entries = dict(document)
     data, ood = (entries.pop(key, None) for key in ("data", "ood"))
     if data is None:
         raise UsageError("there is no table [data]: say which file holds the samples")
-    if isinstance(entries.get("input"), dict) and isinstance(entries.get("output", {}), dict):
-        entries["output"] = {**entries["input"], **entries.get("output", {})}
     task = make_task(entries)
     settings = read_table(DataSettings, "data", data)
     _check_units(task, entries["input"], settings)

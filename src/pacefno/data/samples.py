@@ -222,6 +222,11 @@ class ArraySource:
             raise FieldError(
                 f"pairs: expected as many targets as inputs, {len(values)}, got {len(target)}"
             )
+        if target is not None and tuple(target.shape[2:]) != tuple(values.shape[2:]):
+            raise FieldError(
+                f"pairs: expected inputs and targets on one grid, got {tuple(values.shape[2:])} "
+                f"and {tuple(target.shape[2:])}: resample one of them"
+            )
         self.values, self.target = values, target
         self.rows = split_rows(len(values), shares, seed)
 

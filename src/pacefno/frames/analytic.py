@@ -23,9 +23,10 @@ from pacefno.frames._moments import (
     phase_share,
     share_outside_disc,
 )
-from pacefno.frames.base import Energy, Estimate, Frame, carried_to_time_zero, clip_quality
+from pacefno.frames.base import Energy, Estimate, Frame, clip_quality, with_measured
 from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
 from pacefno.groups import Group
+from pacefno.groups.galilean import tells_velocity
 from pacefno.registry import register
 
 # --- slices ---------------------------------------------------------------------------------------
@@ -45,16 +46,12 @@ class CanonicalSlice(ABC):
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
         """Spatial coordinates ``(B, spatial)`` of the first snapshot, and the quality of each."""
 
-    def read(self, field: Field) -> tuple[Tensor, Tensor]:
+    def read(self, field: Field) -> Estimate:
         """The element that carries the slice to this field, ``(B, size)``, and its quality."""
         self.group.check_type(field.type)
         # Squares of half precision overflow, and a mean in it would be a wrong velocity.
         field = field.to(compute_dtype(field.values.dtype))
-        spatial, quality = self.read_spatial(field)
-        kinematic = self.group.kinematic(field)
-        xi = torch.cat([spatial.double(), kinematic], dim=1)
-        xi = carried_to_time_zero(self.group, field, xi)
-        return xi, torch.cat([quality, quality.new_ones(kinematic.shape)], dim=1)
+        return with_measured(self.group, field, *self.read_spatial(field))
 
     def coordinates(self, field: Field) -> Tensor:
         """The element that carries the slice to this field, ``(B, size)``."""
@@ -100,10 +97,11 @@ class PhaseSlice(CanonicalSlice):
         self.channel = channel
 
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
-        axes = shift_axes(self.group)
-        values = self.group.at_rest(field).values[:, self.channel]
+        axes, still = shift_axes(self.group), self.group.at_rest(field)
+        # Of the first snapshot: a later one may be somewhere else by then.
+        values, own = (part.by_snapshot[:, 0, self.channel] for part in (still, field))
         modes = first_modes(values)
-        quality = phase_share(values, field.values[:, self.channel], modes)[:, axes]
+        quality = phase_share(values, own, modes)[:, axes]
         determined = quality > torch.finfo(quality.dtype).eps
         position = torch.where(determined, crest(modes)[:, axes], 0.0)
         return with_unseen(self.group, position, quality)
@@ -370,7 +368,8 @@ def default_slice(group: Group) -> CanonicalSlice:
     if others := [name for name in spatial if name not in (*AXES, "angle", "element")]:
         raise UsageError(
             f"no default slice reads the coordinate {others[0]!r} of the {group.name} group: write "
-            "a CanonicalSlice for it and pass it as slice="
+            "a CanonicalSlice for it and pass it as slice= to a Task, or PACE(..., "
+            "frame=slice.frame())"
         )
     return MomentSlice(group) if "angle" in spatial else StrongestWaveSlice(group)
 
@@ -391,8 +390,8 @@ class AnalyticFrame(Frame):
         self.slice = default_slice(group) if slice is None else slice
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
-        xi, quality = self.slice.read(field)
-        return Estimate(xi, clip_quality(quality))
+        found = self.slice.read(field)
+        return Estimate(found.xi, clip_quality(found.quality))
 
 
 @register("frame", "kinematic")
@@ -404,9 +403,11 @@ class KinematicFrame(Frame):
         self.group = group
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
-        velocity = self.group.kinematic(field.to(compute_dtype(field.values.dtype)))
+        field = field.to(compute_dtype(field.values.dtype))
+        velocity = self.group.kinematic(field)
         xi = functional.pad(velocity, (self.group.spatial, 0))
-        return Estimate(xi, torch.ones_like(xi))
+        told = tells_velocity(field).to(xi)[:, None].expand(velocity.shape)
+        return Estimate(xi, functional.pad(told, (self.group.spatial, 0), value=1.0))
 
 
 @register("frame", "identity")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.groups import Group
+from pacefno.groups.galilean import tells_velocity
 
 
 class Estimate(NamedTuple):
@@ -93,9 +94,17 @@ def clip_quality(quality: Tensor) -> Tensor:
     return torch.where(quality > torch.finfo(quality.dtype).eps, quality.clamp(max=1), 0.0)
 
 
-def carried_to_time_zero(group: Group, field: Field, xi: Tensor) -> Tensor:
-    """What was read off the first snapshot as an element, whose coordinates are those of time 0."""
-    return xi if field.type.times[0] == 0 else group.from_first_snapshot(field, xi)
+def with_measured(group: Group, field: Field, spatial: Tensor, quality: Tensor) -> Estimate:
+    """Spatial coordinates of the first snapshot, joined with the measured ones and taken to time 0.
+
+    Those that are measured have quality 1, or 0 where the field does not tell its velocity.
+    """
+    kinematic = group.kinematic(field)
+    xi = torch.cat([spatial.double(), kinematic], dim=1)
+    if field.type.times[0] != 0:
+        xi = group.from_first_snapshot(field, xi)
+    told = tells_velocity(field).to(quality)[:, None].expand(kinematic.shape)
+    return Estimate(xi, torch.cat([quality, told], dim=1))
 
 
 def check_something_to_find(group: Group, name: str) -> None:

@@ -15,9 +15,9 @@ from pacefno.frames.base import (
     Estimate,
     Frame,
     SelfConsistency,
-    carried_to_time_zero,
     check_something_to_find,
     clip_quality,
+    with_measured,
 )
 from pacefno.frames.learned import COARSE_POINTS, CircularConvolution, retract, standardise
 from pacefno.grid import compute_dtype, resample
@@ -66,9 +66,8 @@ class CNNFrame(Frame):
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
         field = field.to(compute_dtype(field.values.dtype))
         code = self._encode(field.values)
-        kinematic = self.group.kinematic(field)
         if not self.retracted:
-            return self._estimate(field, code, torch.ones_like(code), kinematic)
+            return with_measured(self.group, field, code, torch.ones_like(code))
         vectors = code.reshape(field.batch, -1, 2)  # M_phi
         # An encoder that sees positions always answers; a field without a frame must not be
         # believed.
@@ -76,16 +75,7 @@ class CNNFrame(Frame):
         spatial = torch.where(carries, retract(vectors, self.group), 0.0)
         strength = vectors.norm(dim=-1)
         found = torch.where(carries, strength / (1 + strength), 0.0)
-        return self._estimate(field, spatial, found, kinematic)
-
-    def _estimate(
-        self, field: Field, spatial: Tensor, quality: Tensor, kinematic: Tensor
-    ) -> Estimate:
-        xi = torch.cat([spatial.double(), kinematic], dim=1)
-        measured = quality.new_ones(kinematic.shape)
-        return Estimate(
-            carried_to_time_zero(self.group, field, xi), torch.cat([quality, measured], dim=1)
-        )
+        return with_measured(self.group, field, spatial, found)
 
     def _encode(self, values: Tensor) -> Tensor:
         features = standardise(resample(values, [self.points] * self.group.dim))

@@ -19,9 +19,9 @@ from pacefno.frames.base import (
     Estimate,
     Frame,
     SelfConsistency,
-    carried_to_time_zero,
     check_something_to_find,
     clip_quality,
+    with_measured,
     wrapped_residual,
 )
 from pacefno.grid import Kept, compute_dtype, curl_and_divergence, resample
@@ -311,11 +311,8 @@ class TurningFrame(Frame):
         quality = clip_quality(phase_share(maps[:, 0]).amin(dim=1, keepdim=True)).expand(-1, 3)
         found = torch.cat([position, angle[:, None].double()], dim=1)
         spatial = torch.where(quality > 0, found, 0.0)
-        kinematic = self.group.kinematic(coarse)
-        xi = carried_to_time_zero(self.group, coarse, torch.cat([spatial, kinematic], dim=1))
-        return Estimate(
-            self.group.wrap(xi), torch.cat([quality, quality.new_ones(kinematic.shape)], dim=1)
-        )
+        made = with_measured(self.group, coarse, spatial, quality)
+        return Estimate(self.group.wrap(made.xi), made.quality)
 
     def energy(self) -> Energy:
         """The slice's own where it has one, else the paper's consistency, on the coarse grid."""

@@ -95,6 +95,17 @@ def check_turnable(group: Group, type: FieldType) -> None:
         )
 
 
+def check_square(group: Group, field: Field) -> None:
+    """Refuse boxes of samples that a rotation cannot turn; that of a type is checked before."""
+    if field.box is None or torch.compiler.is_compiling():
+        return
+    if not bool((field.lengths == field.lengths[:, :1]).all()):
+        raise FieldError(
+            f"{group.name}: a rotation needs square boxes, got lengths {field.lengths.tolist()}: "
+            "use Translation or Galilean"
+        )
+
+
 @register("group", "euclidean")
 class Euclidean(Group):
     """Rotate about the centre of the box by ``angle``, then translate by ``(x, y)``.
@@ -119,6 +130,7 @@ class Euclidean(Group):
 
     def _moved(self, field: Field, xi: Tensor, *, back: bool) -> Field:
         """Whole periods are taken off first: rounded to float32, forty of them cost two digits."""
+        check_square(self, field)
         return rigidly_moved(field, self.wrap(self.check_element(field, xi)), back=back)
 
     def in_place(self, field: Field, xi: Tensor, *, pooled: bool = False) -> Field | None:

@@ -128,6 +128,14 @@ def background_velocity(field: Field) -> Tensor:
     raise FieldError(f"no channel of {field.type.text!r} tells a velocity")
 
 
+def tells_velocity(field: Field) -> Tensor:
+    """Whether each sample tells the velocity of its frame, ``(B,)``, or has none to tell."""
+    for quantity in field.type.quantities:
+        if quantity.how.carries != "no":
+            return quantity.how.tells(field.of(quantity), field.density_of(quantity))
+    return torch.ones(field.batch, dtype=torch.bool, device=field.values.device)
+
+
 @register("group", "galilean-scaling")
 class GalileanScaling(Group):
     """Shift, boost, then rescale: the Lie point symmetries g2, g3 and g4 of KdV.

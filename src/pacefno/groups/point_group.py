@@ -48,6 +48,12 @@ class Element(NamedTuple):
         back = apply(self.matrix, [-c for c in centre])
         return self._replace(shift=plus(self.shift, plus(tuple(centre), back)))
 
+    @property
+    def keeps_centre(self) -> bool:
+        """Whether the centre of the box stays where it is."""
+        middle = (Fraction(1, 2),) * len(self.matrix)
+        return plus(apply(self.matrix, middle), self.shift) == middle
+
 
 def multiply(a: Matrix, b: Matrix) -> Matrix:
     return tuple(
@@ -392,8 +398,7 @@ class Product(Group):
     def _conjugation(self, element: Element) -> Tensor:
         """What ``g . g^-1`` does to the coordinates of a motion, a matrix."""
         names, matrix = self.motion.coordinates, torch.tensor(element.matrix, dtype=torch.float64)
-        middle = [Fraction(1, 2)] * self.dim
-        if "angle" in names and plus(apply(element.matrix, middle), element.shift) != tuple(middle):
+        if "angle" in names and not element.keeps_centre:
             raise UsageError(f"{self._title}: its elements must keep the centre of the box")
         if self.motion.moves_in_time and element.sign < 0:
             raise UsageError(f"{self._title}: a change of sign does not turn a boost into another")

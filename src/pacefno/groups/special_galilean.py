@@ -10,7 +10,13 @@ from torch import Tensor
 from pacefno.fields import Field, FieldType
 from pacefno.grid import FieldError
 from pacefno.groups.base import Group
-from pacefno.groups.euclidean import Euclidean, check_turnable, rigidly_moved, turn_vector
+from pacefno.groups.euclidean import (
+    Euclidean,
+    check_square,
+    check_turnable,
+    rigidly_moved,
+    turn_vector,
+)
 from pacefno.groups.galilean import Galilean, boosted
 from pacefno.registry import register
 
@@ -57,12 +63,7 @@ class SpecialGalilean(Group):
         return rigidly_moved(field, self.rigid.wrap(opposite), back=not back)
 
     def _checked(self, field: Field, xi: Tensor) -> Tensor:
-        differ = field.box is not None and not torch.compiler.is_compiling()
-        if differ and not bool((field.lengths == field.lengths[:, :1]).all()):
-            raise FieldError(
-                f"{self.name}: a rotation needs square boxes, got lengths "
-                f"{field.lengths.tolist()}: use Galilean"
-            )
+        check_square(self, field)
         return self.check_element(field, xi)
 
     def kinematic(self, field: Field) -> Tensor:

@@ -85,7 +85,11 @@ class GroupFNO(nn.Module):
         _check_band(self.modes, group)
         rho = representation(group, channels, in_channels)
         extra = 0 if positions is None else 1 + dim - group.dim
-        rho = direct_sum([rho, representation(group, "scalar", extra)]) if extra else rho
+        if extra:
+            _check_centre(group)
+            # Where a point lies does not change its sign with the field, whatever the element.
+            still = torch.eye(extra, dtype=rho.dtype).expand(group.order, -1, -1)
+            rho = direct_sum([rho, still])
         self.lifting = Lifting(rho, width, group)
         self.layers = nn.ModuleList(
             GroupBlock(width, self.modes, group, norm) for _ in range(layers)
@@ -111,6 +115,14 @@ class GroupFNO(nn.Module):
         radius = (coordinates[: self.group.dim] - 0.5).square().sum(dim=0, keepdim=True)
         extra = torch.cat([radius, coordinates[self.group.dim :]])
         return torch.cat([field, extra.expand(field.shape[0], *extra.shape)], dim=1)
+
+
+def _check_centre(group: PointGroup) -> None:
+    if not all(element.keeps_centre for element in group.elements):
+        raise ValueError(
+            f"positions: 'symmetric' is the distance from the centre of the box, which "
+            f"{group.which} does not keep: leave positions out"
+        )
 
 
 def _check_band(modes: tuple[int, ...], group: PointGroup) -> None:

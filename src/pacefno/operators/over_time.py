@@ -111,12 +111,15 @@ class Recurrent(nn.Module):
 @register("operator", "residual")
 @final
 class Residual(nn.Module):
-    """The change since the last input snapshot: ``u_last + G(a)`` for every output snapshot."""
+    """The change since the last input snapshot: ``u_last + G(a)`` for every output snapshot.
 
-    def __init__(self, operator: nn.Module, channels: int = 1) -> None:
+    ``channels`` is how many a snapshot has.
+    """
+
+    def __init__(self, operator: nn.Module, channels: int) -> None:
         super().__init__()
         self.operator = operator
-        self.channels = channels  # of one snapshot
+        self.channels = channels
 
     def forward(self, field: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         change = self.operator(field, *args, **kwargs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -27,9 +29,10 @@ class Standardised(nn.Module):
         ):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32))
 
-    def forward(self, field: Tensor) -> Tensor:
+    def forward(self, field: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The prediction ``(B, C', *grid)``; further arguments are handed to the operator."""
         scaled = (field - self._constant("in_mean", field)) / self._constant("in_std", field)
-        result = self.operator(scaled)
+        result = self.operator(scaled, *args, **kwargs)
         return result * self._constant("out_std", result) + self._constant("out_mean", result)
 
     def _constant(self, name: str, field: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pacefno.errors import UsageError
 from pacefno.fields import Box, FieldType
+from pacefno.grid import FieldError
 from pacefno.groups.point_group import PointGroup, point_group_named, representation
 from pacefno.registry import register
 
@@ -64,6 +65,7 @@ class Symmetrised(nn.Module):
                 self._representation(text, FieldType.parse(text, self.group.dim).size)
 
     def forward(self, field: Tensor, box: Box | None = None) -> Tensor:
+        self._check_grid(field)
         order = self.group.order
         count = order if self.samples is None or not self.training else self.samples
         if count == 0 or order == 1:
@@ -81,6 +83,17 @@ class Symmetrised(nn.Module):
         back = torch.cat(self._each(field, box, own, elements))
         place = torch.tensor([t for turn in rows for t in turn], device=field.device).argsort()
         return back[place].reshape(len(field), count, *back.shape[1:]).mean(dim=1)
+
+    def _check_grid(self, field: Tensor) -> None:
+        """A wave that only one of two axes resolves cannot be moved to the other."""
+        grid = field.shape[2 : 2 + self.group.dim]
+        swaps = (self.group.moves(g)[0] for g in range(self.group.order))
+        if any(grid[axis] != n for axes in swaps for axis, n in zip(axes, grid, strict=True)):
+            raise FieldError(
+                f"Symmetrised: {self.group.which} exchanges axes, so they need the same number of "
+                f"points, got {tuple(grid)}: resample the field (pacefno.grid.resample), or "
+                "average over a group without exchanges, such as p2m"
+            )
 
     def _each(
         self, field: Tensor, box: Box | None, own: Sequence[slice | Tensor], elements: list[int]

@@ -31,6 +31,7 @@ from pacefno.errors import UsageError
 from pacefno.fields import Box, Field
 from pacefno.grid import coarsen, from_spectrum, to_spectrum, wavenumbers
 from pacefno.groups import POINT_GROUPS, Group, Trivial, representation, symmetric_scale
+from pacefno.groups.galilean import boosted
 from pacefno.inference import build_frame, real_weight
 from pacefno.losses import Weights, objective
 from pacefno.metrics import nmse, random_elements, relative_l2
@@ -237,7 +238,7 @@ class PairData(TrainingData):
     def scales(self) -> tuple[Scale, Scale] | None:
         if self.config.scaling == "none":
             return None
-        if isinstance(self.train, Pairs):
+        if isinstance(self.train, Pairs) and not removes_flow(self.config):
             return channel_statistics(self.train.input), channel_statistics(self.train.target)
         mean, std = channel_statistics(self._some)
         size = self.config.task.input.size
@@ -246,9 +247,11 @@ class PairData(TrainingData):
     def _some(self) -> Iterator[Tensor]:
         """Training samples for statistics, target after input ``(C + C', *grid)``, one by one."""
         first = pairs_of(self.train.select(slice(0, 1)))
-        for row in few_samples(self.samples, first.input.numel() + first.target.numel()):
+        few_of_file = few_samples(self.samples, first.input.numel() + first.target.numel())
+        in_memory = iter(torch.arange(self.samples)[:, None])
+        for row in in_memory if isinstance(self.train, Pairs) else few_of_file:
             few = pairs_of(self.train.select(row))
-            yield torch.cat([few.input[0], few.target[0]])
+            yield torch.cat(as_the_operator_sees(self.config, few.input, few.target), dim=1)[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule, group = self.config.schedule, self.config.task.group
@@ -478,9 +481,11 @@ class WindowData(TrainingData):
         """Training snapshots ``(C, *grid)`` for statistics, one read at a time."""
         starts = evenly(self.train.snapshots, STATISTICS_SNAPSHOTS).tolist()
         numbers = len(starts) * self.train.cut(slice(0, 1), 0, 1).values.numel()
+        type = self.config.task.input.at([0.0])
         for row in few_samples(self.samples, numbers):
             for start in starts:
-                yield self.train.cut(row, start, 1).values[0]
+                few = self.train.cut(row, start, 1)
+                yield without_flow(self.config, Field(few.values, type, few.box)).values[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule = self.config.schedule
@@ -543,6 +548,27 @@ class WindowData(TrainingData):
             box = None if few.box is None else few.box.to(device)
             errors.append(relative_l2(found(x, box=box), y, per_channel=task.per_channel))
         return float(torch.cat(errors).double().mean())
+
+
+def removes_flow(config: RunConfig) -> bool:
+    """Whether the operator of a run sees fields without their mean flow, as a frame leaves them."""
+    group = config.task.group
+    return config.frame is not None and group.moves_in_time and group.size > group.spatial
+
+
+def without_flow(config: RunConfig, field: Field, of: Field | None = None) -> Field:
+    """A field without the mean flow that the frame of a run takes out of it, or out of ``of``."""
+    if not removes_flow(config):
+        return field
+    group = config.task.group
+    flow = group.kinematic(field if of is None else of)[:, : group.dim].expand(-1, group.dim)
+    return boosted(field, -flow)
+
+
+def as_the_operator_sees(config: RunConfig, input: Tensor, target: Tensor) -> list[Tensor]:
+    """Input and target as far as constants of standardisation are concerned: without mean flow."""
+    x, y = Field(input, config.task.input), Field(target, config.task.output)
+    return [without_flow(config, part, of=x).values for part in (x, y)]
 
 
 def few_samples(count: int, numbers: int) -> Iterator[Tensor]:
