@@ -24,7 +24,7 @@ from audited_models import (
     with_positions,
     zero_padded,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 import pacefno
 from pacefno.auditing.motions import (
@@ -202,6 +202,22 @@ def test_a_model_that_returns_no_numbers_fails_everywhere_and_its_report_is_stil
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["worst_error"] is None
     assert "not finite" in str(found) and "not finite" in found.html()
+    assert found.verdict == "Its predictions at rest are NaN or infinite: mend that first."
+    assert set(levels(found).values()) == {"fails"}
+
+
+def test_the_shortest_wave_alone_is_not_taken_for_strides() -> None:
+    """PACE cannot move it by part of a cell, and a network that makes it is not followed there."""
+    task = scalar_task()
+    stripes = torch.tensor([1.0, -1.0]).repeat(16)
+
+    class Striped(nn.Module):
+        def forward(self, field: Tensor) -> Tensor:
+            return smooth(field) + 0.01 * stripes * field.amax(dim=(2, 3), keepdim=True)
+
+    found = pacefno.audit(pacefno.wrap(Striped(), task), task, *samples(task))
+    assert "shortest wave that an even grid holds, and that alone" in found.verdict
+    assert "strides" not in found.verdict
 
 
 def test_every_fault_gets_another_verdict() -> None:

@@ -723,3 +723,62 @@ def test_damaged_bytes_are_never_a_traceback(name: str, tmp_path: Path) -> None:
         except (DatasetError, UsageError):
             refused += 1
     assert refused > 0
+
+
+# --- answers and files that contradict each other -------------------------------------------------
+
+
+def inspected(path: Path, document: Path, **said: Any) -> str:
+    """The text of the document that is written for a file."""
+    document.unlink(missing_ok=True)
+    write_task(inspect_file(path, Answers(**said)), document)
+    return document.read_text()
+
+
+def test_axes_that_contradict_those_of_the_file_are_refused(tmp_path: Path) -> None:
+    """Exchanged axes would train without a word, on fields that are torn."""
+    x, y = np.arange(32) / 8, np.arange(16) / 16
+    values = np.random.default_rng(0).normal(size=(6, 4, 32, 16))
+    np.savez(tmp_path / "flow.npz", p=values, x=x, y=y)
+    text = inspected(tmp_path / "flow.npz", tmp_path / "right.toml", channels="p: scalar")
+    assert 'axes = "sample time x y"' in text
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(text.replace("sample time x y", "sample time y x"))
+    with pytest.raises(DatasetError, match="its coordinates x are 32 points, .* has 16: are the"):
+        open_task(wrong)
+    xarray = pytest.importorskip("xarray")
+    named = xarray.Dataset({"p": (("sample", "time", "x", "y"), values)})
+    named.to_netcdf(tmp_path / "flow.nc")
+    text = inspected(tmp_path / "flow.nc", tmp_path / "right.toml", channels="p: scalar")
+    wrong.write_text(text.replace("sample time x y", "sample time y x"))
+    with pytest.raises(
+        DatasetError, match="has the axes sample time x y in the file, and data.axes"
+    ):
+        open_task(wrong)
+    meant = wrong.read_text().replace("[data]", '[data]\nallow = ["axes"]')
+    wrong.write_text(meant)
+    assert open_task(wrong)[1].load("train").grid == (16, 32)
+
+
+def test_one_array_has_as_many_channels_as_are_named(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(8, 6, 32, 16))
+    np.savez(tmp_path / "u.npz", u=values)
+    for said in ({"channels": "u: scalar"}, {}):  # six components are no velocity of the plane
+        text = inspected(tmp_path / "u.npz", tmp_path / "task.toml", **said)
+        assert 'axes = "sample time x y"' in text
+
+
+def test_a_step_that_contradicts_the_times_of_the_file_is_refused(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(8, 6, 32, 32))
+    np.savez(tmp_path / "p.npz", p=values, t=np.arange(6) * 0.1)
+    with pytest.raises(UsageError, match="--step 0.3: the times in the file are 0.1 apart"):
+        inspected(tmp_path / "p.npz", tmp_path / "task.toml", channels="p: scalar", step=0.3)
+
+
+def test_lengths_are_asked_for_where_fields_are_turned(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(8, 6, 32, 32))
+    np.savez(tmp_path / "p.npz", p=values)
+    for group, blank in (("euclidean", True), ("translation", False)):
+        said = {"channels": "p: scalar", "group": group, "step": 1.0}
+        text = inspected(tmp_path / "p.npz", tmp_path / "task.toml", **said)
+        assert ('lengths = "?"' in text) == blank

@@ -446,6 +446,9 @@ def test_a_run_whose_document_was_edited_says_so(home: Path) -> None:
     try:
         document.write_text(text + "\n# another thought\n")
         assert "was changed since" in call("evaluate", home / "run")
+        assert "was changed since" in call("audit", home / "run", document, "--samples", 2)
+        assert "was changed since" in call("rollout", home / "run", document, "--steps", 1)
+        assert "was changed since" in call("predict", home / "run", document, home / "made.npz")
     finally:
         document.write_text(text)
     assert "was changed since" not in call("evaluate", home / "run")
@@ -473,7 +476,7 @@ def test_shifts_turns_and_boosts_are_swept_apart_and_nothing_without_a_motion() 
         "boost": [3, 4],
     }
     still = Task(input=TASK.input, output=TASK.output, group=pacefno.groups.Trivial(2))
-    assert draw_sweeps(still, [Scored({"model": "fno"}, {}, {})]) is None
+    assert draw_sweeps(still, [Scored({"model": "fno"}, {}, {})], "still") is None
 
 
 def test_training_leaves_the_mode_of_torch_as_it_was(tmp_path: Path) -> None:
@@ -668,6 +671,50 @@ NOT_A_CLASS = 3
 """
 
 
+WRONG = """
+import torch
+
+class Narrow(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(in_channels, 1, 1)
+
+    def forward(self, field):
+        return self.layer(field)
+
+class Wide(Narrow):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels + 3, out_channels)
+"""
+
+
+def test_an_operator_that_does_not_fit_is_refused_before_a_folder_is_made(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "operators_that_do_not_fit.py").write_text(WRONG)
+    monkeypatch.chdir(tmp_path)
+    words = ("train", home / "task.toml", *FAST, "--out", tmp_path / "run", "--model")
+    for name, says in (("Narrow", r"expected an output"), ("Wide", r"RuntimeError: ")):
+        for around in ("", "pace:"):
+            text = call(*words, f"{around}operators_that_do_not_fit:{name}", code=2)
+            assert says in text and f":{name} on an input (1, 2, " in " ".join(text.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_document_in_double_precision_is_trained_in_it(tmp_path: Path) -> None:
+    path = write_own(tmp_path)
+    path.write_text(path.read_text().replace("[data]", '[data]\nprecision = "float64"'))
+    call("train", path, *FAST, "--out", tmp_path / "run", "--model", "fno")
+    model = pacefno.load(tmp_path / "run")
+    assert {p.dtype for p in model.parameters() if p.is_floating_point()} == {torch.float64}
+
+
+def test_tasks_of_one_name_do_not_overwrite_each_other_in_a_report() -> None:
+    from pacefno.paper.report.own import file_names
+
+    assert file_names(["flow", "waves", "flow", "flow"]) == ["flow", "waves", "flow-2", "flow-3"]
+
+
 @pytest.mark.parametrize("around", ["", "pace:"])
 def test_an_operator_of_the_users_own_is_trained_and_loaded_again(
     around: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -682,7 +729,11 @@ def test_an_operator_of_the_users_own_is_trained_and_loaded_again(
     assert row["model"] == f"{around}{name}"
     follows = row["equivariance_error"]
     assert isinstance(follows, float) and (follows < 1e-5) == bool(around)
+    call("report", run, "--output", tmp_path / "report", "--model", f"{around}{name}")
+    assert (tmp_path / "report" / "waves.json").exists()
     monkeypatch.delitem(pacefno.registry._CLASSES["operator"], name)
+    text = call("report", run, "--output", tmp_path / "none", code=2)
+    assert "left out" in text and "none of these runs could be loaded" in " ".join(text.split())
     assert f"say --model {name}" in " ".join(call("evaluate", run, code=2).split())
     net: nn.Module = importlib.import_module(module).Net(2, 2, width=6)
     loaded = pacefno.load(run, operator=net)

@@ -360,6 +360,7 @@ class _Bench:
             ),
             undetermined=lost,
             at_edges=_at_edges(motion, prediction - expected, expected),
+            shortest=_shortest(motion, prediction - expected),
         )
 
     def _error_of(self, motion: Motion, found: Tensor) -> float:
@@ -398,6 +399,19 @@ def _difference(found: Tensor, expected: Tensor, unmoved: Tensor) -> float:
 
 def _norm(values: Tensor) -> Tensor:
     return values.double().flatten(1).norm(dim=1)
+
+
+def _shortest(motion: Motion, difference: Tensor) -> float | None:
+    """The share of a difference in waves of two points, after a shift by whole cells."""
+    if motion.cells is None or not bool(torch.isfinite(difference).all()):
+        return None
+    rest = difference.double()
+    whole = float(rest.square().sum())
+    for axis in (a for a in range(2, rest.ndim) if rest.shape[a] % 2 == 0):
+        sign = rest.new_tensor([1.0, -1.0]).repeat(rest.shape[axis] // 2)
+        sign = sign.reshape(-1, *[1] * (rest.ndim - 1 - axis))
+        rest = rest - sign * (rest * sign).mean(dim=axis, keepdim=True)
+    return 1 - float(rest.square().sum()) / whole if whole > 0 else None
 
 
 def _at_edges(motion: Motion, difference: Tensor, expected: Tensor) -> float | None:

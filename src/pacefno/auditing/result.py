@@ -31,6 +31,7 @@ USELESS = 0.95  # at rest; predicting 0 has an error of 1
 ROUNDING = {"float64": 1e-9, "float32": 1e-4}
 COARSE = 2e-2  # the same for any other precision
 AT_EDGES = 3.0  # times as much of the equivariance error there as of the field: it comes from them
+SHORTEST = 0.9  # of the equivariance error in the shortest wave: it is nothing else
 STRIDES = (2, 3, 4, 8, 16)
 LEVELS = ("exact", "keeps", "loses", "fails")  # from good to bad
 PHRASES = {
@@ -62,6 +63,7 @@ class Row:
     averaged: float | None = None
     both: float | None = None  # PACE around the average
     at_edges: float | None = None  # odds of the equivariance error there, over those of the field
+    shortest: float | None = None  # its share in the shortest wave that an even grid holds
 
 
 @final
@@ -131,6 +133,9 @@ def findings(audit: Audit) -> list[Finding]:
     if audit.ignores_input:
         text = f"It predicts the same whatever the input (error {rest}): mend that first."
         return [Finding("fails", "rest", text)]
+    if not math.isfinite(audit.rest.error):
+        text = "Its predictions at rest are NaN or infinite: mend that first."
+        return [Finding("fails", "rest", text)]
     useless = ", no better than predicting nothing" if audit.rest.error >= USELESS else ""
     after = f" after {audit.steps} steps" if audit.steps > 1 else ""
     text = f"At rest the error is {rest}{after} ({audit.samples} samples){useless}."
@@ -154,6 +159,8 @@ def _listed(parts: Sequence[str]) -> str:
 def level_of(audit: Audit, row: Row) -> str:
     """How well a model takes a motion: exact (it follows), or its error keeps, loses or fails."""
     rest, rounding = audit.rest.error, ROUNDING.get(audit.precision, COARSE)
+    if not math.isfinite(row.error):
+        return "fails"
     if row.equivariance <= rounding:
         return "exact"
     kept = KEPT * rest + row.floor + rounding
@@ -211,13 +218,19 @@ def _sentence(audit: Audit, level: str, about: str, rows: Sequence[Row]) -> str:
 def _cause(audit: Audit) -> list[Finding]:
     """What shifts by whole cells tell of the inside of a model."""
     rows = [row for row in audit.rows if row.family == WHOLE]
-    exact = {row.size for row in rows if level_of(audit, row) == "exact"}
-    other = {row.size for row in rows if level_of(audit, row) != "exact"}
+    off = [row for row in rows if level_of(audit, row) != "exact"]
+    exact = {row.size for row in rows if row not in off}
+    other = {row.size for row in off}
     if not other:
         between = [row for row in audit.rows if row.family == FRACTION]
         if not rows or not between or _worst(audit, between) in ("exact", "keeps"):
             return []
         text = "Whole cells but not fractions: what it sees is finer than its grid resolves."
+    elif all((row.shortest or 0.0) >= SHORTEST for row in off):
+        text = (
+            "What differs by whole cells is the shortest wave that an even grid holds, and that "
+            "alone: no shift by part of a cell moves it, so PACE leaves it where it is."
+        )
     elif stride := next((s for s in STRIDES if _strides(s, exact, other)), None):
         text = f"Only shifts by multiples of {stride} cells are exact: it strides or pools."
     else:

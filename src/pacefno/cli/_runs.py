@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,20 +108,34 @@ def data_of_run(
     return benchmark.task, benchmark_data(benchmark, labels["preset"], data or DATASETS, seed)
 
 
+def warn_if_changed(run: Path, document: Path) -> None:
+    """Say so if a run was trained on this task.toml when another text was in it."""
+    settings = run / "config.json"
+    if not settings.is_file() or not document.is_file():
+        return
+    labels = json.loads(settings.read_text()).get("labels", {})
+    if "task_document" not in labels:
+        return
+    own = Path(labels["task_file"]), run / labels["task_file_from_run"]
+    same = document.resolve() in [path.resolve() for path in own]
+    if same and document.read_text() != labels["task_document"]:
+        say(
+            f"warning: {document} was changed since {run} was trained: if its split is another "
+            "now, samples of the training may be among those of the test"
+        )
+
+
 def open_own(run: Path, labels: dict[str, str], data: Path | None) -> tuple[Task, FileSource]:
     """The samples that a run was trained on, where they are now, or those of another task.toml."""
     from pacefno.data.own import open_document, open_task
 
     if data is not None:
+        warn_if_changed(run, data)
         return open_task(data)
     stored = Path(labels["task_file"]), run / labels["task_file_from_run"]
     for path in stored:
         if path.is_file():
-            if path.read_text() != labels["task_document"]:
-                say(
-                    f"warning: {path} was changed since {run} was trained: if its split is another "
-                    "now, samples of the training may be among those of the test"
-                )
+            warn_if_changed(run, path)
             return open_task(path)
     for path in stored:  # the document is in the run as well: the data may still be there
         if path.parent.is_dir():

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pacefno.cli._console import FAILED, Display, plain_errors, say
-from pacefno.cli._runs import DATASETS, NAMES, BenchmarkFolder, OperatorClass, benchmark_data
+from pacefno.cli._runs import (
+    DATASETS,
+    NAMES,
+    BenchmarkFolder,
+    OperatorClass,
+    benchmark_data,
+    warn_if_changed,
+)
 from pacefno.errors import UsageError
 from pacefno.paper import PRESETS
 
@@ -121,6 +128,8 @@ def audit_command(
         opened = None if exchange else foreign.open_model(model, operator)
         if read_predictions is not None:
             samples = int(foreign.read_manifest(read_predictions)["samples"])
+        if task is not None:
+            warn_if_changed(Path(model), Path(task))
         chosen, pairs, known = _samples(task or model, samples, steps, preset, data)
         named = point_group or known
         options: dict[str, Any] = {

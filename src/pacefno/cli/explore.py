@@ -84,10 +84,10 @@ def explore_command(
         from pacefno.explorer.runtime import find_runtime
         from pacefno.explorer.serve import PageServer
         from pacefno.files import check_writable, write_text
-        from pacefno.train.defaults import import_operator
+        from pacefno.train.defaults import import_operator, own_operator
 
         for name in model or ():
-            import_operator(name)
+            import_operator(own_operator(name))
         found = find_runtime(runtime)
 
         def build() -> str:

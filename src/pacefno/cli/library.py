@@ -29,6 +29,7 @@ from pacefno.cli._runs import (
     data_of_run,
     run_labels,
     score_own_run,
+    warn_if_changed,
 )
 from pacefno.errors import UsageError
 from pacefno.paper.rows import TRAJECTORY_ROWS
@@ -408,6 +409,7 @@ def predict_command(
         trained = load_with(run, model)
         arrays: dict[str, Tensor] = {}
         if source.suffix == ".toml":
+            warn_if_changed(run, source)
             given, arrays["target"] = _test_samples(trained, source)
         else:
             fields = read_fields(source, name)

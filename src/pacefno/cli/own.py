@@ -151,7 +151,11 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
     tasks: dict[str, tuple[Task, list[Scored]]] = {}
     with Display("scores") as display:
         for number, run in enumerate(runs, 1):
-            trained, of = load_own(run, None)
+            try:
+                trained, of = load_own(run, None)
+            except UsageError as error:  # an operator of somebody's own, most likely
+                say(f"warning: left out: {error}")
+                continue
             task, source = open_own(run, trained.config.labels, None)
             moves = own_moves(task, source)
             row, lost = finite(score_loaded(trained, of, source, moves))
@@ -164,6 +168,8 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
             scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
             tasks.setdefault(task.model_dump_json(), (task, []))[1].append(scored)
             display(number, len(runs), run.name)
+    if not tasks:
+        raise UsageError("report: none of these runs could be loaded, for the reasons above")
     return list(tasks.values())
 
 

@@ -199,6 +199,14 @@ def report_command(
         Path | None,
         typer.Option(help="Only draw the paper's figures, small, into this folder."),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of runs with an operator of your own: the module:Class that they were trained "
+            "with. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Make the report: an HTML page that works offline, tables, figures as PNG and PDF.
 
@@ -219,6 +227,10 @@ def report_command(
         from pacefno.errors import UsageError
 
         if own := own_runs(paths or []):
+            from pacefno.train.defaults import import_operator, own_operator
+
+            for name in model or ():
+                import_operator(own_operator(name))
             report_own(own, output)
             return
         given = paths or [Path("results")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pacefno.cli._console import Display, plain_errors, say, split_names, wide_console
-from pacefno.cli._runs import OperatorClass, RunFolder, load_own
+from pacefno.cli._runs import OperatorClass, RunFolder, load_own, warn_if_changed
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def rollout_command(
         if split and split not in SPLITS:
             raise UsageError(f"--split: expected one of {', '.join(SPLITS)}, got {split!r}")
         trained, _ = load_own(run, model)
-        task, source = _open(file, trained.config.labels)
+        task, source = _open(run, file, trained.config.labels)
         check_same_task(trained.config.task, task)
         chosen = split or ("test" if file.suffix == ".toml" else "all")
         ahead = steps * task.output.snapshots
@@ -108,11 +108,12 @@ def rollout_command(
                 typer.echo(f"{film} written")
 
 
-def _open(file: Path, labels: dict[str, str]) -> tuple[Task, FileSource]:
+def _open(run: Path, file: Path, labels: dict[str, str]) -> tuple[Task, FileSource]:
     """The samples of a task.toml, or of a file with the arrays of the run's own."""
     from pacefno.data.own import open_document, open_task
 
     if file.suffix == ".toml":
+        warn_if_changed(run, file)
         return open_task(file)
     if "task_document" not in labels:
         raise UsageError(

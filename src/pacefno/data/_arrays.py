@@ -75,6 +75,8 @@ class Stack:
         self.path, self.dim, self.names, self.more = contents.path, dim, names, contents.more
         self.arrays = [contents.array(name).check() for name in names]
         self.roles = [settings.axes_of(name) for name in names]
+        if "axes" not in settings.allow:
+            self._check_axes()
         self.dtype: Any = np.dtype(settings.precision)
         self.drop = int(settings.endpoint)  # points at the end of each axis
         sizes = [
@@ -103,6 +105,20 @@ class Stack:
                 f"{self.arrays[0].name!r} {self.arrays[0].shape} read as "
                 f"{' '.join(self.roles[0])} leaves a grid {self.grid}: correct the axes",
             )
+
+    def _check_axes(self) -> None:
+        """Refuse axes of space that are exchanged, where the file names its axes."""
+        for array, roles in zip(self.arrays, self.roles, strict=True):
+            said = [role for role in roles if role in AXES]
+            stored = [role for role in array.axes if role in AXES]
+            if stored and stored != said and len(array.axes) == len(roles):
+                raise DatasetError(
+                    self.path,
+                    f"{array.name!r} has the axes {' '.join(array.axes)} in the file, and "
+                    f'data.axes says "{" ".join(roles)}": correct data.axes (pacefno inspect FILE '
+                    '--write other.toml writes a document for this file), or say allow = ["axes"] '
+                    "in [data] if the file is wrong",
+                )
 
     def _count(self, member: Member, sizes: Sequence[Mapping[str, int]]) -> int:
         """How many samples a further file has, all else being as in the first."""
@@ -269,6 +285,14 @@ def check_box(
                 contents.path,
                 f"its boundary conditions say that it is not periodic along {axis}: cut out a "
                 'periodic part, or say allow = ["non-periodic"] in [data]',
+            )
+        listed, others = contents.coordinate(axis), [n for n in stack.grid if n != points]
+        if "axes" not in allow and listed is not None and len(listed) - stack.drop in others:
+            raise DatasetError(
+                contents.path,
+                f"its coordinates {axis} are {len(listed)} points, and the axis {axis} of "
+                f"data.axes has {points + stack.drop}: are the axes exchanged? Correct data.axes, "
+                'or say allow = ["axes"] in [data] if the file is wrong',
             )
         period = box_length(contents, axis, points, stack.drop)
         if period is not None and abs(period - length) > ALIKE * length:

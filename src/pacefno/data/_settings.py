@@ -42,7 +42,7 @@ class DataSettings(Settings):
     split_by: Literal["trajectory", "time"] = "trajectory"  # time: of one or two long ones
     seed: int = 0  # of the split
     precision: Literal["float32", "float64"] = "float32"
-    allow: tuple[Literal["non-periodic", "constant"], ...] = ()  # faults that are meant
+    allow: tuple[Literal["non-periodic", "constant", "axes"], ...] = ()  # faults that are meant
 
     @model_validator(mode="after")
     def _fits(self) -> DataSettings:

@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pacefno.data._arrays import (
+    ALIKE,
     Look,
     Stack,
     box_length,
@@ -42,7 +43,7 @@ from pacefno.errors import UsageError
 from pacefno.fields import AXES, Field, FieldType, parse_channels
 from pacefno.files import write_text
 from pacefno.frames import default_slice
-from pacefno.grid import to_spectrum, wavenumbers
+from pacefno.grid import FieldError, to_spectrum, wavenumbers
 from pacefno.groups import Group
 from pacefno.metrics import typical_speed
 from pacefno.registry import build, lookup
@@ -166,7 +167,8 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     group = _group(text, dim, say.group)
     built = _build(group.value, dim)
     timeless = bool(text) and not built.moves_in_time  # neither lengths nor times matter to it
-    lengths = _lengths(contents, parts[0], say, timeless)
+    turns = "angle" in built.coordinates  # these need a square box
+    lengths = _lengths(contents, parts[0], say, timeless and not turns)
     step = _step(contents, parts[0], say, timeless, paired=bool(targets))
     type = FieldType.parse(text, dim, lengths=1.0 if lengths.value == BLANK else lengths.value)
     _check_group(built, type)
@@ -277,7 +279,10 @@ def _axes(contents: Contents, array: StoredArray, say: Answers, paired: bool, co
     # One of several arrays, or one with the name of a scalar, has rather times than channels.
     word = short_name(array.name).lower()
     scalar = count > 1 or word not in (*SAYS_NOTHING, *VELOCITIES)
-    layouts = sorted(LAYOUTS.get(len(array.shape), ()), key=lambda t: scalar and CHANNEL in t)
+    layouts = [t for t in LAYOUTS.get(len(array.shape), ()) if _holds(t, array, say, count)]
+    layouts.sort(
+        key=lambda t: CHANNEL in t and (scalar or (word in VELOCITIES and not _vector(t, array)))
+    )
     if TIME in known:  # one trajectory
         one = (text.removeprefix("sample ") for text in LAYOUTS.get(len(array.shape) + 1, ()))
         layouts += [text for text in one if TIME in text]
@@ -392,6 +397,31 @@ def _check_group(group: Group, type: FieldType) -> None:
     group.check_type(type)
 
 
+def _channels_in(layout: str, array: StoredArray) -> tuple[int, int]:
+    """How many channels an array of this layout has, and along how many axes it extends."""
+    roles = layout.split()
+    count = array.shape[roles.index(CHANNEL)] if CHANNEL in roles else 1
+    return count, sum(role in AXES for role in roles)
+
+
+def _vector(layout: str, array: StoredArray) -> bool:
+    """Whether it has as many channels as a velocity has components."""
+    count, dim = _channels_in(layout, array)
+    return count == dim
+
+
+def _holds(layout: str, array: StoredArray, say: Answers, arrays: int) -> bool:
+    """Whether a layout leaves as many channels as were named for the only array."""
+    count, dim = _channels_in(layout, array)
+    if not say.channels or arrays > 1:
+        return True
+    try:
+        named = parse_channels(say.channels, dim)
+    except FieldError:  # said where the channels are read
+        return True
+    return count == sum(len(quantity.components) for quantity in named)
+
+
 def _lengths(contents: Contents, stack: Stack, say: Answers, timeless: bool) -> Fact:
     dim = stack.dim
     if say.lengths:
@@ -404,15 +434,20 @@ def _lengths(contents: Contents, stack: Stack, say: Answers, timeless: bool) -> 
     if None not in found:
         return Fact([float(f"{length:.7g}") for length in found if length], "file", "coordinates")
     if timeless:
-        why = "there are no coordinates; shifts are counted in periods, so it does not matter"
+        why = "there are no coordinates; for shifts it does not matter, for turns say what it is"
         return Fact([1.0] * dim, "guessed", why)
     return Fact(BLANK, "asked", ASKED["lengths"])
 
 
 def _step(contents: Contents, stack: Stack, say: Answers, timeless: bool, *, paired: bool) -> Fact:
-    if say.step is not None:
-        return Fact(say.step, "you")
     found = None if paired else time_step(contents, stack.snapshots)
+    if say.step is not None:
+        if found is not None and abs(say.step - found) > ALIKE * found:
+            raise UsageError(
+                f"--step {say.step:g}: the times in the file are {found:g} apart: leave --step "
+                "out; time_stride = n in [data] takes every n-th snapshot"
+            )
+        return Fact(say.step, "you")
     if found is not None:
         return Fact(float(f"{found:.7g}"), "file", "times")
     if timeless:

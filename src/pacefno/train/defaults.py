@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from pacefno.data.own import FileSource
 from pacefno.data.samples import Samples, Source, TrajectorySamples
 from pacefno.errors import UsageError
 from pacefno.inference import load
@@ -264,10 +265,16 @@ def own_settings(
             "scaling": scaling,
             "frame": frame_spec(row, task),
             "schedule": schedule,
+            "precision": "64-true" if wants_double(source) else "32-true",
             "on_undetermined": "warn",
         }
     )
     return with_overrides(config, row.settings) if row.settings else config
+
+
+def wants_double(source: Source) -> bool:
+    """Whether a task.toml asks for double precision; arrays often have it for no reason."""
+    return isinstance(source, FileSource) and source.settings.precision == "float64"
 
 
 def check_exact(config: RunConfig) -> None:

@@ -48,6 +48,7 @@ from pacefno.train.objective import (
     build_model,
     canonicalise_once,
     check_memory,
+    check_operator,
     dtype_of,
     make_data,
 )
@@ -155,6 +156,7 @@ def train(
         check_memory(config)  # before all samples are read for their statistics
     model = build_model(config, data.scales()) if initial is None else initial
     model = model.double() if dtype_of(config) == torch.float64 else model.float()
+    check_operator(config, data, model)
     canonicalise_once(data, model)
     with _locked(fabric, run), _stop_on_signals(callbacks) as guarded, _memory_named(config):
         if not resume and (is_finished(run) or newest(run)[0] is not None):

@@ -87,6 +87,29 @@ def build_model(config: RunConfig, scales: tuple[Scale, Scale] | None = None) ->
         )
 
 
+@torch.no_grad()
+def check_operator(config: RunConfig, data: TrainingData, model: PACE) -> None:
+    """Refuse an operator of the user's that fails on a sample, or does not return its output."""
+    name = innermost(config.operator)["name"]
+    if ":" not in name:
+        return
+    own = model.operator.operator if isinstance(model.operator, Standardised) else model.operator
+    few = next(iter(data.batches(0, Place(0, 1, torch.device("cpu")))))
+    x, box = few.input[:1], None if few.box is None else few.box.select(slice(0, 1))
+    wanted = (1, config.task.output.size, *x.shape[2:])
+    was, got = own.training, f"{name} on an input {tuple(x.shape)}"
+    try:
+        with torch.random.fork_rng(devices=[]):
+            made = own.eval()(x) if box is None else own.eval()(x, box=box)
+    except Exception as error:  # whatever a module of the user's raises
+        raise UsageError(f"{got}: {type(error).__name__}: {error}") from error
+    finally:
+        own.train(was)
+    if not isinstance(made, Tensor) or tuple(made.shape) != wanted:
+        shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise UsageError(f"{got}: expected an output {wanted}, got {shape}")
+
+
 def check_memory(config: RunConfig) -> None:
     """Refuse an operator whose weights the machine cannot hold, before it tries to.
 

@@ -68,7 +68,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [cells for _, cells in sorted(lines, key=lambda line: line[0])]
 
 
-def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing | None:
+def draw_sweeps(task: Task, scored: Sequence[Scored], name: str) -> Drawing | None:
     """The error of every model against the size of each kind of motion; None without a motion."""
     kinds = list(dict.fromkeys(kind for one in scored for kind in one.sweep))
     if not kinds:
@@ -88,7 +88,16 @@ def draw_sweeps(task: Task, scored: Sequence[Scored]) -> Drawing | None:
         f"{task.name}: error on held-out samples against how far they were moved, measured without "
         "the motion itself, whose norm would flatter it."
     )
-    return Drawing(f"{task.name}-sweep", caption, figure)
+    return Drawing(f"{name}-sweep", caption, figure)
+
+
+def file_names(names: Sequence[str]) -> list[str]:
+    """One name for each task: several may be called alike, after files in different formats."""
+    found: list[str] = []
+    for name in names:
+        number = names[: len(found)].count(name) + 1
+        found.append(name if number == 1 else f"{name}-{number}")
+    return found
 
 
 def write_own_report(
@@ -98,11 +107,13 @@ def write_own_report(
     if not tasks:
         raise UsageError("report: no runs on data of your own were found")
     sections = []
-    for task, scored in tasks:
+    for (task, scored), name in zip(
+        tasks, file_names([task.name for task, _ in tasks]), strict=True
+    ):
         rows = [one.row for one in scored]
-        write_text(output / f"{task.name}.json", json.dumps({"rows": rows}, indent=1) + "\n")
+        write_text(output / f"{name}.json", json.dumps({"rows": rows}, indent=1) + "\n")
         picture = None
-        if drawing := draw_sweeps(task, scored):
+        if drawing := draw_sweeps(task, scored, name):
             picture = Picture(drawing, save(drawing, output / "figures"))
             say(f"{output / 'figures' / drawing.name}.png written")
         sections.append((task, table(rows), picture))
