@@ -256,3 +256,10 @@ def test_an_exchange_of_axes_needs_a_square_box() -> None:
     PointGroup("p2m").check_action(type)
     with pytest.raises(FieldError, match=r"p4: exchanges axes.* got \(1.0, 2.0\)"):
         PointGroup("p4").check_action(type)
+
+
+def test_a_group_of_another_dimension_names_those_that_fit() -> None:
+    with pytest.raises(
+        FieldError, match="acts in 2 dimensions, the field has 3: choose one of .*cube"
+    ):
+        PointGroup("p4m").check_action(FieldType.parse("h: scalar", 3))

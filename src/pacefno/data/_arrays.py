@@ -140,7 +140,8 @@ class Stack:
             raise DatasetError(
                 self.path,
                 f"{name!r} has {len(shape)} axes, {shape}, and "
-                f'{len(roles)} are named, "{" ".join(roles)}"{forgot}: name them all in data.axes',
+                f'{len(roles)} are named, "{" ".join(roles)}"{forgot}: name them all in data.axes '
+                "(pacefno inspect FILE --write other.toml writes a document for another file)",
             )
         if space != list(AXES[: self.dim]):
             raise DatasetError(

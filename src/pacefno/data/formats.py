@@ -123,7 +123,9 @@ class Contents:
         """An array by its name."""
         if name not in self.arrays:
             raise DatasetError(
-                self.path, f"holds {sorted(self.arrays)}, no {name!r}: name one of these"
+                self.path,
+                f"holds {sorted(self.arrays)}, no {name!r}: name one of these in a document "
+                "(pacefno inspect FILE --write other.toml)",
             )
         return self.arrays[name]
 
@@ -513,7 +515,12 @@ def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Cont
     first = file[names[0]]
     found = dict(_walk(path, first))
     if "data" not in found:
-        raise DatasetError(path, f"expected an array 'data' in the group {names[0]!r}: add it")
+        raise DatasetError(
+            path,
+            f"has one group for each sample, and the group {names[0]!r} holds {sorted(found)}: "
+            "only an array 'data' in each is read; write it under that name, or one file for each "
+            "sample and name their folder",
+        )
     space = tuple(axis for axis in AXES if f"grid/{axis}" in found)
     known = (SAMPLE, TIME, *space, CHANNEL)
     samples = []

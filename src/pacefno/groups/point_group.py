@@ -289,7 +289,12 @@ class PointGroup(Group):
         return self._rho[key]
 
     def check_action(self, type: FieldType) -> None:
-        super().check_action(type)
+        if type.dim != self.dim:
+            fit = [name for name, group in POINT_GROUPS.items() if group.dim == type.dim]
+            raise FieldError(
+                f"{self.which}: acts in {self.dim} dimensions, the field has {type.dim}: choose "
+                f"one of {', '.join(fit)}"
+            )
         if self.exchanges and len(set(type.lengths)) > 1:
             raise FieldError(
                 f"{self.which}: exchanges axes, so it needs a box of equal lengths, got "
