@@ -36,7 +36,7 @@ EXAMPLES: dict[str, Callable[[], nn.Module]] = {
     "conditioned": lambda: Conditioned(FNO(2, 5, 3, 6, 3, layers=2), [1.0, 2.0], 0.5, 0.1),
     "split-step": lambda: SplitStep(FNO(2, 6, 2, 6, 3, layers=2), [(2, 0.1)], [1.0, 2.0], 0.5),
     "symmetrised": lambda: Symmetrised(
-        FNO(2, 2, 3, 6, 3, layers=2, positions="grid", head=8), "p4m", "u: velocity", "scalar"
+        FNO(2, 2, 3, 6, 3, layers=2, positions="grid", head=8), "p2m", "u: velocity", "scalar"
     ),
     "adapted": lambda: Adapted(FNO(2, 2, 3, 6, 3, layers=2), inputs={"field": 2}, keywords=True),
     "standardised": lambda: Standardised(FNO(2, 2, 2, 6, 3, layers=2), SCALE, SCALE),
