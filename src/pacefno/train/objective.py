@@ -574,9 +574,14 @@ class WindowData(TrainingData):
 
 
 def removes_flow(config: RunConfig) -> bool:
-    """Whether the operator of a run sees fields without their mean flow, as a frame leaves them."""
+    """Whether the operator of a run sees fields without their mean flow.
+
+    A frame takes it out, unless it keeps the first coordinates of the group alone ("partial").
+    """
     group = config.task.group
-    return config.frame is not None and group.moves_in_time and group.size > group.spatial
+    if config.frame is None or not group.moves_in_time:
+        return False
+    return bool(config.frame.get("keep", group.size) > group.spatial)
 
 
 def without_flow(config: RunConfig, field: Field, of: Field | None = None) -> Field:
