@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,14 +49,21 @@ ArrayName = Annotated[str, typer.Option(help="Name of the array in the file.")]
 BenchmarkFolder = Annotated[Path, typer.Option(help="Of a benchmark: where datasets are kept.")]
 
 
+def import_operators(models: Iterable[str] | None) -> None:
+    """Import the classes of the user's that ``--model`` named, alone or as ``row:module:Class``."""
+    from pacefno.train.defaults import import_operator, own_operator
+
+    for model in models or ():
+        import_operator(own_operator(model))
+
+
 def run_labels(run: Path, model: str | None) -> dict[str, str]:
     """What a run says about itself; a class of the user's is imported if they named it."""
     from pacefno.checkpoint import CheckpointError
     from pacefno.inference import read_model
-    from pacefno.train.defaults import import_operator, own_operator
 
-    if ":" in (own := own_operator(model)):
-        import_operator(own)
+    if model is not None and ":" in model:
+        import_operators([model])
     checkpoint, _ = read_model(run)
     if "config" not in checkpoint.documents:
         raise CheckpointError(run, "is a saved model and not a run: it does not say what it learnt")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pacefno.cli._console import Display, plain_errors, say
-from pacefno.cli._runs import data_of_run
+from pacefno.cli._runs import data_of_run, import_operators
 from pacefno.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ def explore_command(
         from pacefno.explorer.runtime import find_runtime
         from pacefno.explorer.serve import PageServer
         from pacefno.files import check_writable, write_text
-        from pacefno.train.defaults import import_operator, own_operator
 
-        for name in model or ():
-            import_operator(own_operator(name))
+        import_operators(model)
         found = find_runtime(runtime)
 
         def build() -> str:

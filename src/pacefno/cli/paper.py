@@ -21,7 +21,7 @@ from pacefno.cli._console import (
     split_numbers,
     wide_console,
 )
-from pacefno.cli._runs import DATASETS, DataFolder, PresetName
+from pacefno.cli._runs import DATASETS, DataFolder, PresetName, import_operators
 from pacefno.paper import BENCHMARK_NAMES, PRESETS, SEEDS
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed
 from pacefno.paper.studies import STUDIES, Option, Study
@@ -227,10 +227,7 @@ def report_command(
         from pacefno.errors import UsageError
 
         if own := own_runs(paths or []):
-            from pacefno.train.defaults import import_operator, own_operator
-
-            for name in model or ():
-                import_operator(own_operator(name))
+            import_operators(model)
             report_own(own, output)
             return
         given = paths or [Path("results")]

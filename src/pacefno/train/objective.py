@@ -97,17 +97,17 @@ def check_operator(config: RunConfig, data: TrainingData, model: PACE) -> None:
     few = next(iter(data.batches(0, Place(0, 1, torch.device("cpu")))))
     x, box = few.input[:1], None if few.box is None else few.box.select(slice(0, 1))
     wanted = (1, config.task.output.size, *x.shape[2:])
-    was, got = own.training, f"{name} on an input {tuple(x.shape)}"
+    was, given = own.training, f"{name}, given an input of shape {tuple(x.shape)},"
     try:
         with torch.random.fork_rng(devices=[]):
             made = own.eval()(x) if box is None else own.eval()(x, box=box)
     except Exception as error:  # whatever a module of the user's raises
-        raise UsageError(f"{got}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{given} failed with {type(error).__name__}: {error}") from error
     finally:
         own.train(was)
     if not isinstance(made, Tensor) or tuple(made.shape) != wanted:
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-        raise UsageError(f"{got}: expected an output {wanted}, got {shape}")
+        raise UsageError(f"{given} returned {shape}: expected an output of shape {wanted}")
 
 
 def check_memory(config: RunConfig) -> None:
@@ -594,7 +594,7 @@ def without_flow(config: RunConfig, field: Field, of: Field | None = None) -> Fi
 
 
 def as_the_operator_sees(config: RunConfig, input: Tensor, target: Tensor) -> list[Tensor]:
-    """Input and target as far as constants of standardisation are concerned: without mean flow."""
+    """Input and target without the mean flow of the input, if the frame of a run removes it."""
     x, y = Field(input, config.task.input), Field(target, config.task.output)
     return [without_flow(config, part, of=x).values for part in (x, y)]
 
