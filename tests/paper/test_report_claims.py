@@ -228,6 +228,23 @@ def test_the_page_and_the_terminal_have_every_section(tmp_path: Path) -> None:
         markdown_claims("tabels", [ROOT / "results"])
 
 
+def test_a_model_has_a_line_and_a_shared_difference_a_number(tmp_path: Path) -> None:
+    """Each line of a result has its own number of seeds; a note of many rows stands once, below."""
+    ways = ["pace-cnn", "pace-products-long"]
+    rows = [row(ways[0], seed, id_error=0.2, ood_error=0.1) for seed in SEEDS]
+    rows.append(row(ways[1], 42, id_error=0.04, ood_error=0.01))
+    found = table_row("shallow_water", ways, evidence(tmp_path, "shallow_water", *rows))
+    assert [line.partition(",")[0] for line in found.result.splitlines()] == ways
+    assert (found.word, found.seeds) == ("partly", "3\n1")
+    page = markdown_claims("tables", [tmp_path])
+    table, _, notes = page.partition("\nWhat differs, by number:\n\n")
+    number, _, note = notes.splitlines()[0].partition(". ")
+    assert note == claims.OWN and claims.OWN not in table and f"| {number} | **not** |" in table
+    shown = next(line for line in table.splitlines() if "shallow water: PACE-FNO (one" in line)
+    assert f"{ways[0]}, standard" in shown and f"<br>{ways[1]}, standard" in shown
+    assert "| 3<br>1 |" in shown and shown.endswith("| **partly** |")
+
+
 def test_the_page_is_not_older_than_the_results() -> None:
     assert stale_documents([ROOT / "docs/paper.md"], [ROOT / "results"]) == {}, "run: make tables"
 

@@ -41,7 +41,7 @@ NO_DIFFERENCE = 0.02  # errors that differ by less than this share are the same
 
 
 class Finding(NamedTuple):
-    """What is there of a claim."""
+    """What is there of a claim; the result has a line for each model or run that it speaks of."""
 
     word: Word
     result: str
@@ -100,7 +100,7 @@ Judge: TypeAlias = Callable[[Evidence], Finding]
 
 
 class Claim(NamedTuple):
-    """One line of the page."""
+    """One row of the page; ``differs`` has a line for each difference from the paper."""
 
     what: str
     command: str
@@ -121,7 +121,7 @@ def table_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Find
     With a frame: neither error above the paper's. Without one: fails where the paper's fails, an
     OOD error above that of PACE.
     """
-    problem, texts, enough, most = benchmark_named(benchmark), [], False, 0
+    problem, texts, seeds, enough = benchmark_named(benchmark), [], [], False
     paper = problem.paper[models[0]]
     for model, preset in product(models, MEASURED):
         rows = evidence.rows(benchmark, model, preset)
@@ -133,12 +133,13 @@ def table_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Find
             met = best is not None and errors[1].mean > best.mean
         else:
             met = all(e.mean <= p for e, p in zip(errors, paper, strict=True))
-        enough, most = enough or (met and seeds_of(rows) >= len(SEEDS)), max(most, seeds_of(rows))
+        enough = enough or (met and seeds_of(rows) >= len(SEEDS))
         both = zip(("ID", "OOD"), errors, paper, strict=True)
         name = preset if len(models) == 1 else f"{model}, {preset}"
         texts.append(f"{name}: " + ", ".join(beside(*part) for part in both))
+        seeds.append(str(seeds_of(rows)))
     word: Word = "done" if enough else "partly" if texts else "not"
-    return Finding(word, "; ".join(texts) or "not measured", str(most))
+    return Finding(word, "\n".join(texts) or "not measured", "\n".join(seeds) or "0")
 
 
 def beside(name: str, ours: Statistic, paper: float) -> str:
@@ -151,7 +152,7 @@ def beside(name: str, ours: Statistic, paper: float) -> str:
 def rollout_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Finding:
     """A row of trajectories: done at the paper's NMSE with three seeds, partly up to twice that."""
     paper, _ = benchmark_named(benchmark).paper[models[0]]
-    texts, words, most = [], list[Word](), 0
+    texts, words, seeds = [], list[Word](), []
     for model in models:
         for preset in MEASURED:
             rows = evidence.rows(benchmark, model, preset)
@@ -160,9 +161,10 @@ def rollout_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Fi
             texts.append(f"{model}, {preset}: {beside('NMSE', value, paper)}")
             near: Word = "partly" if value.mean <= 2 * paper else "not"
             done = value.mean <= paper and seeds_of(rows) >= len(SEEDS)
-            words, most = [*words, "done" if done else near], max(most, seeds_of(rows))
+            words.append("done" if done else near)
+            seeds.append(str(seeds_of(rows)))
     word: Word = next((w for w in ("done", "partly") if w in words), "not")
-    return Finding(word, "; ".join(texts) or "not measured", str(most))
+    return Finding(word, "\n".join(texts) or "not measured", "\n".join(seeds) or "0")
 
 
 def ablation_row(benchmark: str, row: str, evidence: Evidence) -> Finding:
@@ -307,10 +309,10 @@ def sensitivity(benchmark: str, evidence: Evidence) -> Finding:
     """The gain of adaptation over steps and rates, with the paper's estimator."""
     problem, cells = benchmark_named(benchmark), evidence.cells("tta", benchmark)
     models = grouped(cells, "model")
-    text = " ".join(gain(problem, model, own) for model, own in models.items())
+    text = "\n".join(gain(problem, model, own) for model, own in models.items())
     seeds = seeds_of(models.get("pace-cnn", []))
     word: Word = "done" if seeds >= len(SEEDS) else "partly" if seeds else "not"
-    text += "" if seeds else " Not measured with the paper's estimator."
+    text += "" if seeds else "\nNot measured with the paper's estimator."
     return Finding(word, text.strip(), str(seeds))
 
 
@@ -372,8 +374,8 @@ def over_runs(say: Callable[[Cell], tuple[bool, str] | None], evidence: Evidence
             texts.append(f"{problem} `{cell['model']}` ({preset}): {said[1]}")
             seeds.add(cell["seed"])
     word: Word = "not" if not texts else "done" if held and len(problems) == 4 else "partly"
-    text = "; ".join(texts) or "not measured"
-    return Finding(word, text if held else f"FAILS somewhere: {text}", str(len(seeds)))
+    text = "\n".join(texts) or "not measured"
+    return Finding(word, text if held else f"FAILS somewhere:\n{text}", str(len(seeds)))
 
 
 def bound(cell: Cell) -> tuple[bool, str]:
@@ -416,7 +418,7 @@ def approximation(evidence: Evidence) -> Finding:
         shown = ", ".join(f"{error:.3g} ({width})" for width, error in errors.items())
         texts.append(f"{problem}, error on fitted samples (width): {shown}")
     word: Word = "not" if not texts else "done" if falls else "partly"
-    return Finding(word, "; ".join(texts) or "not measured", str(len(seeds)))
+    return Finding(word, "\n".join(texts) or "not measured", str(len(seeds)))
 
 
 def covering(evidence: Evidence) -> Finding:
@@ -434,7 +436,7 @@ def covering(evidence: Evidence) -> Finding:
                 f"pairs that averaging took apart: {cell['expanded']}"
             )
     word: Word = "not" if not texts else "done" if held else "partly"
-    return Finding(word, "; ".join(texts) or "not measured")
+    return Finding(word, "\n".join(texts) or "not measured")
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -493,12 +495,13 @@ TITLES = {
     "pace-cnn-tta": "PACE-FNO + TTA", "gfno": "GFNO",
 }  # fmt: skip
 OWN = "viscosity, horizon, random law and OOD ranges are ours, the paper gives none"
+OVER_TIME = "snapshots are channels (paper: an operator over space and time)"
 LONG = "pace-products-long"
 NOTES = {
     LONG: f"`{LONG}` has an analytic frame, more updates and products of channels",
     "pace-analytic": "`pace-analytic` is the plain FNO with an analytic frame",
     "gfno": "as many weights as the FNO (paper: its width); the right kinds of channels",
-    "pace-cnn": f"encoder is our reading of one sentence; {OWN}",
+    "pace-cnn": "the encoder is our reading of one sentence",
     "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem",
 }
 SPLIT = {  # with an exact linear part
@@ -528,16 +531,15 @@ def sections() -> dict[str, list[Claim]]:
 def _tables() -> Iterator[Claim]:
     for problem in (*PROBLEMS, "navier_stokes_literal"):
         for model, title in TITLES.items():
-            note = NOTES.get(model, OWN)
-            if problem.startswith("navier_stokes") and model != "gfno":
-                note += "; snapshots are channels (paper: an operator over space and time)"
             models: tuple[str, ...] = (model,)
             if model == "pace-cnn" and problem in UNDERTRAINED:
                 models = (model, "pace-analytic", LONG)
-                note += f"; {NOTES['pace-analytic']}; {NOTES[LONG]}"
+            notes = [OWN, *(NOTES[name] for name in models if name in NOTES)]
+            if problem.startswith("navier_stokes"):
+                notes.append(OVER_TIME)
             what = f"{benchmark_named(problem).title}: {title}"
             command = f"pacefno bench {problem} --models {','.join(models)}"
-            yield Claim(what, command, partial(table_row, problem, models), note)
+            yield Claim(what, command, partial(table_row, problem, models), "\n".join(notes))
     for problem in ("kdv_easy", "kuramoto_sivashinsky"):
         for model in benchmark_named(problem).paper:
             models = (model, SPLIT[model])
@@ -559,7 +561,7 @@ def _budget(problem: str, models: Sequence[str]) -> str:
     ours = " and ".join(f"{updates(model, 'standard'):,}" for model in models)
     note = f"`standard` has {ours} updates, LPSDA's code {updates(models[0], 'paper'):,}"
     for split in (model for model in models if benchmark.rows[model].split):
-        note += f"; `{split}` knows the linear part of the equation"
+        note += f"\n`{split}` knows the linear part of the equation"
         if benchmark.split["operator"]["keeps_norm"]:
             note += ", and that the norm is kept"
         if benchmark.rows[models[0]].history != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -301,13 +302,31 @@ def markdown_claims(section: str, folders: Sequence[Path]) -> str:
     if section not in found:
         known = ["summary", "gallery", *found]
         raise UsageError(unknown("section of the paper's claims", section, known))
-    rows = [[*line[:-1], f"**{line[-1]}**"] for line in claims.lines_of(found[section])]
-    return _plain_table(claims.COLUMNS, rows)
+    lines = claims.lines_of(found[section])
+    numbers = _shared_notes([line[-2] for line in lines])
+    rows = [[*line[:-2], _by_number(line[-2], numbers), f"**{line[-1]}**"] for line in lines]
+    notes = "".join(f"{number}. {note}\n" for note, number in numbers.items())
+    table = _plain_table(claims.COLUMNS, rows)
+    return f"{table}\nWhat differs, by number:\n\n{notes}" if notes else table
+
+
+def _shared_notes(cells: Sequence[str]) -> dict[str, int]:
+    """The notes that more than one cell has, a line each there, numbered as they occur."""
+    counts = Counter(note for cell in cells for note in cell.splitlines())
+    return {note: i for i, note in enumerate((n for n, k in counts.items() if k > 1), start=1)}
+
+
+def _by_number(cell: str, numbers: dict[str, int]) -> str:
+    """A cell of notes in which those that are written below the table stand as numbers."""
+    notes = cell.splitlines()
+    shared = ", ".join(str(numbers[note]) for note in notes if note in numbers)
+    return "\n".join(filter(None, [shared, *(note for note in notes if note not in numbers)]))
 
 
 def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of sentences, whose columns are not aligned in the source."""
-    lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in r] for r in rows)]
+    cells = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
