@@ -31,15 +31,10 @@ from pacefno.pace import PACE
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.pde import solve
+from pacefno.train.batches import PairData, Place, canonicalise_once
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import (
-    Loss,
-    PairData,
-    Place,
-    PredictionAndFrame,
-    build_model,
-    canonicalise_once,
-)
+from pacefno.train.model import build_model
+from pacefno.train.objective import Loss, PredictionAndFrame
 
 BATCH = 20
 TRAINING_BARS = {"analytic": 1.05, "equivariant": 1.2}

@@ -29,7 +29,7 @@ from pacefno.paper.bench import runtime_file
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for, trained_as
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import build_model
+from pacefno.train.model import build_model
 from pacefno.train.rows import listed
 from pacefno.train.schedule import grid_stride
 

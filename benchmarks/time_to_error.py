@@ -41,9 +41,9 @@ from pacefno.data import prepare
 from pacefno.data.samples import Pairs, Source
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for
+from pacefno.train.batches import PairData
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.loop import Callbacks, train
-from pacefno.train.objective import PairData
 
 Curve = list[tuple[float, float]]  # seconds since the start, validation error
 Attempts = dict[str, Curve]

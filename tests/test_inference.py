@@ -64,9 +64,9 @@ from pacefno.operators import (
 )
 from pacefno.pace import PACE
 from pacefno.testing import random_field
+from pacefno.train.batches import roll_out
 from pacefno.train.evaluate import load_run
 from pacefno.train.loop import Callbacks, StopRequest, train
-from pacefno.train.objective import roll_out
 from training_examples import InMemory, settings, wave_source, waves
 
 SOURCE = Path(pacefno.__file__).parent

@@ -41,9 +41,10 @@ from pacefno.paper.bench import (
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, data_preset, has_preset, trained_as
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed, trajectory_rows
+from pacefno.train.batches import roll_out
 from pacefno.train.config import ConfigError, ScheduleSettings
 from pacefno.train.loop import Callbacks, StopRequest, is_finished, read_log, train
-from pacefno.train.objective import build_model, roll_out
+from pacefno.train.model import build_model
 from training_examples import SMOOTH
 
 IDLE = Callbacks()

@@ -21,7 +21,7 @@ from pacefno.paper.report import write
 from pacefno.paper.report.collect import collect
 from pacefno.paper.report.write import draw_table, write_report
 from pacefno.train.evaluate import Trained
-from pacefno.train.objective import build_model
+from pacefno.train.model import build_model
 
 ROOT = Path(__file__).parents[2]
 SMOOTH = "burgers1d_smooth"

@@ -12,9 +12,10 @@ from pacefno.data.samples import Pairs, Source
 from pacefno.errors import UsageError
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
+from pacefno.train.batches import make_data
 from pacefno.train.config import ConfigError, RunConfig, make_config, settable
 from pacefno.train.loop import settings_since, train
-from pacefno.train.objective import build_model, make_data
+from pacefno.train.model import build_model
 from training_examples import SMOOTH, InMemory, settings, waves
 
 

@@ -16,16 +16,10 @@ from pacefno.losses import objective
 from pacefno.metrics import random_elements, relative_h1, relative_l2
 from pacefno.pace import PACE
 from pacefno.paper.benchmarks import benchmark_named, field_benchmarks
+from pacefno.train.batches import Batch, PairData, Place, canonicalise_once
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import (
-    Batch,
-    Loss,
-    PairData,
-    Place,
-    PredictionAndFrame,
-    build_model,
-    canonicalise_once,
-)
+from pacefno.train.model import build_model
+from pacefno.train.objective import Loss, PredictionAndFrame
 from training_examples import settings
 
 # Groups that say what they leave out; for the others "not known" is always right.

@@ -29,6 +29,7 @@ from pacefno.metrics import relative_l2
 from pacefno.paper.bench import score_row
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.rows import FIELD_ROWS
+from pacefno.train.batches import Batch, PairData, Place, make_data
 from pacefno.train.config import LossSettings, RunConfig, ScheduleSettings, with_overrides
 from pacefno.train.evaluate import load_run, score
 from pacefno.train.loop import (
@@ -41,16 +42,8 @@ from pacefno.train.loop import (
     read_log,
     train,
 )
-from pacefno.train.objective import (
-    MOST_BALANCE,
-    Batch,
-    Loss,
-    PairData,
-    Place,
-    PredictionAndFrame,
-    build_model,
-    make_data,
-)
+from pacefno.train.model import build_model
+from pacefno.train.objective import MOST_BALANCE, Loss, PredictionAndFrame
 from pacefno.train.schedule import anchor_weight, grid_stride, h1_weight, learning_rate
 from training_examples import SMOOTH, InMemory, contents, settings
 

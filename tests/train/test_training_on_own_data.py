@@ -37,11 +37,12 @@ from pacefno.fields import Field
 from pacefno.grid import FieldError
 from pacefno.metrics import relative_l2
 from pacefno.task import Task
+from pacefno.train.batches import Place, make_data, rollouts, windows
 from pacefno.train.config import with_overrides
 from pacefno.train.defaults import own_settings
 from pacefno.train.evaluate import Moves, by_snapshot, default_moves, finite, load_run, score_own
 from pacefno.train.loop import train
-from pacefno.train.objective import Place, build_model, check_memory, make_data, rollouts, windows
+from pacefno.train.model import build_model, check_memory
 from pacefno.train.rows import FIELD_ROWS, trainable
 from training_examples import InMemory
 

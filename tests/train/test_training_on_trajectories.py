@@ -20,6 +20,7 @@ from pacefno.paper.bench import score_row
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.paper.rows import TRAJECTORY_ROWS
+from pacefno.train.batches import Batch, Place, WindowData, canonicalise_once, roll_out
 from pacefno.train.evaluate import (
     Trained,
     load_run,
@@ -30,17 +31,8 @@ from pacefno.train.evaluate import (
     score,
 )
 from pacefno.train.loop import Callbacks, StopRequest, train
-from pacefno.train.objective import (
-    Batch,
-    Loss,
-    Place,
-    PredictionAndFrame,
-    WindowData,
-    build_model,
-    canonicalise_once,
-    long_waves,
-    roll_out,
-)
+from pacefno.train.model import build_model
+from pacefno.train.objective import Loss, PredictionAndFrame, long_waves
 from training_examples import InMemory, contents, settings, wave_source, waves
 
 CPU = torch.device("cpu")
@@ -507,7 +499,7 @@ def test_windows_are_not_pulled_back_once_where_it_would_not_be_the_same(
     if why == "undetermined":
         samples.values[3, 2] = 1.0  # one snapshot of one trajectory has no crest
     if why == "too many":
-        monkeypatch.setattr("pacefno.train.objective.MOST_PULLED_BACK", 1000)
+        monkeypatch.setattr("pacefno.train.batches.MOST_PULLED_BACK", 1000)
     data = WindowData(config, samples, samples)
     canonicalise_once(data, build_model(config).double())
     assert data.canonical is None

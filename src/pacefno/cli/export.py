@@ -108,8 +108,8 @@ def _example(run: Path, trained: PACE, data: Path | None, name: str, datasets: P
     from pacefno.data.own import check_same_task, open_task
     from pacefno.data.samples import evenly
     from pacefno.inference import check_matches, is_run
+    from pacefno.train.batches import pairs_of
     from pacefno.train.evaluate import load_run
-    from pacefno.train.objective import pairs_of
 
     if data is not None and data.suffix != ".toml":
         fields = read_fields(data, name)

@@ -51,16 +51,10 @@ from pacefno.pace import PACE, Prediction, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
 from pacefno.task import Rollout, Task
+from pacefno.train.batches import ROLLOUT_BATCH, Batch, pairs_of, roll_out, windows
 from pacefno.train.config import RunConfig
 from pacefno.train.defaults import frame_spec, in_steps
-from pacefno.train.objective import (
-    ROLLOUT_BATCH,
-    Batch,
-    build_model,
-    pairs_of,
-    roll_out,
-    windows,
-)
+from pacefno.train.model import build_model
 from pacefno.train.rows import Row, row_named
 
 EQUIVARIANCE_SAMPLES = 20

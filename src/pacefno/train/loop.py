@@ -37,21 +37,10 @@ from pacefno.files import lock_folder, remove_stale_temporaries, write_text
 from pacefno.inference import describe_model, weights_of
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
+from pacefno.train.batches import Batch, Place, TrainingData, canonicalise_once, dtype_of, make_data
 from pacefno.train.config import RunConfig
-from pacefno.train.objective import (
-    BALANCE_EVERY,
-    Batch,
-    Loss,
-    Place,
-    PredictionAndFrame,
-    TrainingData,
-    build_model,
-    canonicalise_once,
-    check_memory,
-    check_operator,
-    dtype_of,
-    make_data,
-)
+from pacefno.train.model import build_model, check_memory, check_operator
+from pacefno.train.objective import BALANCE_EVERY, Loss, PredictionAndFrame
 from pacefno.train.schedule import average_memory, grid_stride, learning_rate
 
 if TYPE_CHECKING:

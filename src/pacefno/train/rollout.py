@@ -15,8 +15,8 @@ from pacefno.data.samples import SPLITS, Pairs, Trajectories, evenly
 from pacefno.inference import real_weight
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.task import Task
+from pacefno.train.batches import pairs_of
 from pacefno.train.evaluate import by_snapshot
-from pacefno.train.objective import pairs_of
 
 
 @final

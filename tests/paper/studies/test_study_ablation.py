@@ -36,7 +36,7 @@ from pacefno.paper.studies.ablation import (
     without_terminal,
 )
 from pacefno.paper.studies.base import make_scope, run_study
-from pacefno.train.objective import build_model
+from pacefno.train.model import build_model
 
 BENCHMARK = benchmark_named("burgers1d_smooth")
 TASK = BENCHMARK.task

@@ -590,7 +590,7 @@ def _times() -> Iterator[Claim]:
 
 METHOD = (
     Claim("Algorithm 1, lines 1-3: moved pairs", "pacefno train burgers1d --model pace-cnn",
-          partial(code, "train.objective.PairData._moved groups.Group.act",
+          partial(code, "train.batches.PairData._moved groups.Group.act",
                   "tests/train/test_training_loop.py")),
     Claim("Algorithm 1, line 4: estimate, and Gamma_B", "",
           partial(code, "frames.CNNFrame fields.FieldType.at", "tests/frames/test_frames.py"),

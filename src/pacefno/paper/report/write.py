@@ -33,8 +33,8 @@ from pacefno.paper.report.tables import (
 )
 from pacefno.paper.studies.base import study_drawings
 from pacefno.paper.style import Drawing, png_of, save
+from pacefno.train.batches import roll_out
 from pacefno.train.evaluate import moved_trajectories, ood_elements
-from pacefno.train.objective import roll_out
 
 PAGE = "report.html"
 GALLERY_PIXELS, GALLERY_QUALITY = 1500, 85  # of the longer side; of WebP, out of 100

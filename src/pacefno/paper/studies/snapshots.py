@@ -23,7 +23,8 @@ from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, choose
 from pacefno.train.config import RunConfig, with_overrides
 from pacefno.train.evaluate import load_pairs
 from pacefno.train.loop import Callbacks, train
-from pacefno.train.objective import PredictionAndFrame, build_model
+from pacefno.train.model import build_model
+from pacefno.train.objective import PredictionAndFrame
 
 CANDIDATES: dict[str, tuple[str, Cell]] = {  # its title, and sizes instead of the preset's
     "channels": ("snapshots as channels", {}),
