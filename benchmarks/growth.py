@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import pacefno
 from _timing import machine
 from documents import markdown
-from pacefno.cli._console import keep_freed_memory
+from pacefno.memory import keep_freed_memory
 from pacefno.operators import GroupFNO
 from pacefno.paper import style
 

@@ -19,8 +19,8 @@ CORE = (
     "losses", "testing",
 )  # fmt: skip
 ROOMS = (
-    *CORE, "files", "pde", "task", "data", "checkpoint", "inference", "exporting", "train",
-    "auditing", "explorer", "paper", "cli",
+    *CORE, "files", "memory", "pde", "task", "data", "checkpoint", "inference", "exporting",
+    "train", "auditing", "explorer", "paper", "cli",
 )  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}  # the doors: they may open on every room
 MOST_MODULES_OF_A_TRAINING = 45

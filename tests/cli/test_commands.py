@@ -580,7 +580,7 @@ def test_data_of_other_settings_are_refused(forecasts: Path, tmp_path: Path) -> 
 
 COUNT_FAULTS = """
 import resource, torch
-from pacefno.cli._console import keep_freed_memory
+from pacefno.memory import keep_freed_memory
 kept = {call}
 for _ in range(30):  # the first few find their places
     torch.ones(2**24)
@@ -611,5 +611,5 @@ def test_large_tensors_use_the_same_pages_again() -> None:
 
 
 def test_the_memory_settings_of_the_user_are_left_alone() -> None:
-    code = "from pacefno.cli._console import keep_freed_memory; print(keep_freed_memory())"
+    code = "from pacefno.memory import keep_freed_memory; print(keep_freed_memory())"
     assert run(code, MALLOC_TRIM_THRESHOLD_="100000").stdout.strip() == "False"

@@ -11,6 +11,7 @@ except ModuleNotFoundError:  # the core alone is installed
     raise SystemExit("the command line needs more packages: pip install 'pacefno[train]'") from None
 
 from pacefno.cli import _console, audit, explore, export, library, own, paper, rollout
+from pacefno.memory import keep_freed_memory
 
 
 def _show_version(wanted: bool) -> None:
@@ -67,5 +68,5 @@ app.add_typer(paper.study_app)
 
 def main() -> None:
     """The program ``pacefno``."""
-    _console.keep_freed_memory()
+    keep_freed_memory()
     app()

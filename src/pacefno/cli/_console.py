@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -197,31 +195,3 @@ class Display:
             self(progress.step, steps * epochs, ", ".join(notes))
 
         return Callbacks(on_step=on_step, on_message=self.message)
-
-
-# --- memory ---------------------------------------------------------------------------------------
-
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # the names of glibc's malloc.h
-OWN_CHOICE = (
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "GLIBC_TUNABLES",
-)
-
-
-def keep_freed_memory() -> bool:
-    """Keep freed blocks for the next tensor; whether that was possible (glibc only).
-
-    The C library of Linux gives every freed block beyond 32 MB back to the system, and the next
-    tensor of that size pays for all its pages again: up to a third of a training step of a large
-    operator. It is set for a whole process, so a program calls this and a library does not. A
-    setting of the user's own is left alone.
-    """
-    if sys.platform != "linux" or any(name in os.environ for name in OWN_CHOICE):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library
-        return False
-    return bool(mallopt(MMAP_MAX, 0)) and bool(mallopt(TRIM_THRESHOLD, 2**31 - 1))

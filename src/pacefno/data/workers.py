@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -15,8 +14,7 @@ from typing import TypeVar
 
 import torch
 
-KEPT_BYTES = 2**28
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+from pacefno.memory import keep_freed_memory
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -62,12 +60,7 @@ def _one_thread() -> Iterator[None]:
 def _start_worker(ended: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first decides
     torch.set_num_threads(1)
-    with suppress(AttributeError, OSError):  # glibc alone has it
-        # Memory that goes back to the system after every transform is zeroed again before the next:
-        # a quarter of the time of the shallow-water solver.
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, KEPT_BYTES)
-        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+    keep_freed_memory()  # a quarter of the time of the shallow-water solver
     threading.Thread(target=_end_with, args=(ended,), daemon=True).start()
 
 
