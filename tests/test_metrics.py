@@ -124,6 +124,16 @@ def test_an_error_against_nothing_is_huge_but_finite_and_no_error_is_zero(
         assert float(error(zero, zero).abs().max()) == 0
 
 
+def test_slopes_are_measured_in_the_lengths_of_the_box(dtype: torch.dtype) -> None:
+    """A wave along the longer side has less slope: by the ratio of the sides."""
+    x = torch.arange(16, dtype=dtype) / 16
+    wave = torch.sin(2 * math.pi * x)
+    along_x, along_y = wave[:, None].expand(16, 16)[None, None], wave.expand(16, 16)[None, None]
+    target, prediction = along_x.clone(), along_x + along_y
+    for lengths, expected in ((None, 1.0), ((3.0, 3.0), 1.0), ((1.0, 4.0), 0.25)):
+        assert float(relative_h1(prediction, target, lengths)) == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_perfect_prediction_has_a_finite_gradient(dtype: torch.dtype) -> None:
     y = noise((16,), dtype)
     for error in (relative_l2, relative_l2_channels, relative_h1):

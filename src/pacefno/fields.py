@@ -303,6 +303,11 @@ class FieldType:
         return len(self.times)
 
     @property
+    def carrier(self) -> Quantity | None:
+        """The first quantity that tells the velocity of a frame, or None."""
+        return next((q for q in self.quantities if q.how.carries != "no"), None)
+
+    @property
     def size(self) -> int:
         """How many channels a tensor of this type has: snapshots times channels of one."""
         if not self.quantities:

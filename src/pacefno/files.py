@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pacefno.errors import Failure
 
@@ -45,6 +46,11 @@ def sha256_of(path: Path) -> str:
     """Return the sha256 of a file's content as hexadecimal text."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(document: Any) -> str:
+    """A short name for plain data: the same for equal data, on every machine."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_folder(folder: Path) -> None:

@@ -52,7 +52,7 @@ def describe_model(model: PACE) -> dict[str, Any]:
     }
 
 
-def build_model(document: dict[str, Any], operator: nn.Module | None = None) -> PACE:
+def rebuild(document: dict[str, Any], operator: nn.Module | None = None) -> PACE:
     """The model that a document describes, with fresh weights.
 
     ``operator`` stands in for one that cannot be rebuilt from its description.
@@ -204,11 +204,11 @@ def restore(
             "pass it as load(folder, operator=module), or say --model module:attribute"
         )
     if frame is not None:
-        document = with_frame(stored, frame)
+        document = described_with_frame(stored, frame)
     if operator is not None and _is_inner(document["operator"], operator, weights):
         filled = _filled_in(document["operator"], operator)
         document, operator = document | {"operator": filled}, filled if filled is operator else None
-    model = build_model(document, operator)
+    model = rebuild(document, operator)
     _match_precision(model, weights)
     own = model.state_dict()
     usable = {n: t for n, t in weights.items() if n in own or not n.startswith("frame.")}
@@ -237,7 +237,7 @@ def _match_precision(model: PACE, weights: dict[str, Tensor]) -> None:
             tensor.data = tensor.data.to(usual)
 
 
-def with_frame(stored: Checkpoint, frame: Spec) -> dict[str, Any]:
+def described_with_frame(stored: Checkpoint, frame: Spec) -> dict[str, Any]:
     """The description of a stored model with another frame, on the same slice.
 
     A run knows group and slice from its task, also where a plain operator was trained: it is then
@@ -321,7 +321,7 @@ def predict(
         if isinstance(inference, str) and inference not in known:
             raise UsageError(unknown("inference", inference, ["one-shot", "oracle", *known]))
         refiner = known[inference] if isinstance(inference, str) else inference
-        xi = model.refine(field, refiner, box).xi
+        xi = model.refine(field, refiner, box, found).xi
     else:
         identity = model.group.identity(len(field), device=field.device)
         xi = identity if true is None else true.to(identity)

@@ -66,7 +66,7 @@ def objective(
     parts = {"l2": error.mean()}
     total = parts["l2"]
     if weights.h1:
-        parts["h1"] = relative_h1(prediction, target).mean()
+        parts["h1"] = relative_h1(prediction, target, output.lengths).mean()
         total = total + weights.h1 * parts["h1"]
     if weights.invariant:
         first_p, first_y = (

@@ -48,16 +48,24 @@ def relative_l2_channels(prediction: Tensor, target: Tensor) -> Tensor:
     return _ratio(_norm(prediction - target, 2), _norm(target, 2))
 
 
-def relative_h1(prediction: Tensor, target: Tensor) -> Tensor:
-    """``| |K| F(p - y) | / | |K| F(y) |``: the H1 seminorm of the paper's loss, ``(B,)``."""
+def relative_h1(
+    prediction: Tensor, target: Tensor, lengths: Sequence[float] | None = None
+) -> Tensor:
+    """``| |K| F(p - y) | / | |K| F(y) |``: the H1 seminorm of the paper's loss, ``(B,)``.
+
+    ``lengths`` are those of the box, by default all alike.
+    """
     _same_shape(prediction, target)
-    return _ratio(_gradient_norm(prediction - target), _gradient_norm(target))
+    return _ratio(_gradient_norm(prediction - target, lengths), _gradient_norm(target, lengths))
 
 
-def _gradient_norm(field: Tensor) -> Tensor:
+def _gradient_norm(field: Tensor, lengths: Sequence[float] | None) -> Tensor:
     shape = tuple(field.shape[2:])
     spectrum = to_spectrum(field, len(shape))
-    k2 = wavenumbers(shape, dtype=spectrum.real.dtype, device=field.device).square().sum(dim=0)
+    k = wavenumbers(shape, dtype=spectrum.real.dtype, device=field.device)
+    if lengths is not None and len(set(lengths)) > 1:  # a common factor cancels in the ratio
+        k = k / torch.tensor(lengths).to(k).reshape(-1, *[1] * len(shape))
+    k2 = k.square().sum(dim=0)
     weights = spectral_weights(shape, dtype=k2.dtype, device=field.device) * k2
     energy = (spectrum.real.square() + spectrum.imag.square()) * weights
     return _sqrt(energy.flatten(1).sum(dim=1))
@@ -229,10 +237,10 @@ def typical_speed(field: Field) -> float:
 
     1 where it has no velocity, or one that is everywhere the same.
     """
-    for quantity in field.type.quantities:
-        if quantity.how.carries != "no":
-            value, density = field.of(quantity), field.density_of(quantity)
-            speed = (value if density is None else value / density).double().flatten(3)
-            found = float((speed - speed.mean(dim=3, keepdim=True)).square().mean().sqrt())
-            return found if 0 < found < math.inf else 1.0
-    return 1.0
+    carrier = field.type.carrier
+    if carrier is None:
+        return 1.0
+    value, density = field.of(carrier), field.density_of(carrier)
+    speed = (value if density is None else value / density).double().flatten(3)
+    found = float((speed - speed.mean(dim=3, keepdim=True)).square().mean().sqrt())
+    return found if 0 < found < math.inf else 1.0

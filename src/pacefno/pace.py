@@ -179,18 +179,24 @@ class PACE(nn.Module):
         return self.group.inverse(typed, self.frame(typed).xi).values
 
     def refine(
-        self, field: Tensor, refiner: Refiner | None = None, box: Box | None = None
+        self,
+        field: Tensor,
+        refiner: Refiner | None = None,
+        box: Box | None = None,
+        start: Estimate | None = None,
     ) -> Refinement:
         """A frame of lower energy than the estimate's (test-time adaptation); weights stay frozen.
 
-        Predict with it by ``model.at(field, model.refine(field).xi)``.
+        Predict with it by ``model.at(field, model.refine(field).xi)``. Who has the estimate already
+        hands it over as ``start``.
         """
         refiner = GaussNewton() if refiner is None else refiner
         typed = self._typed(field, box)
-        with torch.no_grad():
-            found: Estimate = self.frame(typed)
-        self._check_determined(found)
-        return refiner(self.frame.energy(), typed.to(compute_dtype(field.dtype)), found.xi)
+        if start is None:
+            with torch.no_grad():
+                start = self.frame(typed)
+        self._check_determined(start)
+        return refiner(self.frame.energy(), typed.to(compute_dtype(field.dtype)), start.xi)
 
     @torch.no_grad()
     def rollout(

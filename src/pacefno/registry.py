@@ -175,9 +175,10 @@ def build(spec: Spec, **context: Any) -> Any:
     }
     given = {key: value for key, value in context.items() if key in wanted and key not in settings}
     try:
-        return cls(**given, **settings)
-    except TypeError as error:
+        inspect.signature(cls).bind(**given, **settings)
+    except TypeError as error:  # only of names: what goes wrong inside keeps its traceback
         raise UsageError(f"{spec['part']} {spec['name']!r}: {error}") from error
+    return cls(**given, **settings)
 
 
 def _built(value: Any, context: Mapping[str, Any]) -> Any:

@@ -278,6 +278,16 @@ def test_the_turning_frame_follows_shifts_by_cells_and_quarter_turns(dtype: torc
     assert largest(GROUP.difference(moved, frame(field).xi)) > 0.1  # it does move
 
 
+def test_the_turning_frame_says_that_a_round_field_has_no_angle(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    frame, rows = TurningFrame(GROUP, TYPE, SLICE).to(dtype), torch.arange(64, dtype=dtype) / 64
+    bump = torch.exp(3 * torch.cos(2 * math.pi * (rows - 0.25)))
+    round_ = (bump[:, None] * bump).expand(1, 2, 64, 64).contiguous()
+    for values, angle_found in ((round_, False), (waves(64, 1, dtype).values, True)):
+        quality = frame(Field(values, TYPE)).quality[0]
+        assert float(quality[:2].min()) > 0 and bool(quality[2] > 0) == angle_found
+
+
 def test_the_turning_frame_does_not_follow_shifts_by_part_of_a_cell_exactly() -> None:
     torch.manual_seed(0)
     frame = TurningFrame(GROUP, TYPE, SLICE).double()

@@ -317,7 +317,7 @@ class MomentSlice(CanonicalSlice):
         centre = centroid(density)
         vector = impulse(vorticity, centre)
         compact, share = self._qualities(vorticity, density, centre, vector)
-        place = torch.remainder((centre - 0.5) + 0.5, 1.0) - 0.5
+        place = torch.remainder(centre, 1.0) - 0.5
         angle = direction(vector[:, 0], vector[:, 1])
         quality = torch.stack([compact, compact, compact * share], dim=1)
         xi = torch.cat([place, angle[:, None]], dim=1)
@@ -396,7 +396,7 @@ class AnalyticFrame(Frame):
 
 @register("frame", "kinematic")
 class KinematicFrame(Frame):
-    """The measured velocity alone, no shift: what an operator without coordinates still lacks."""
+    """The measured velocity alone: what an operator without position channels still lacks."""
 
     def __init__(self, group: Group) -> None:
         super().__init__()
@@ -421,3 +421,7 @@ class IdentityFrame(Frame):
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
         xi = self.group.identity(field.batch, device=field.values.device)
         return Estimate(xi, torch.ones_like(xi))
+
+    @property
+    def removes_flow(self) -> bool:
+        return False

@@ -54,6 +54,11 @@ class Frame(nn.Module, ABC):
         """
         return SelfConsistency(self)
 
+    @property
+    def removes_flow(self) -> bool:
+        """Whether a field that is pulled back has lost its mean flow."""
+        return self.group.moves_in_time
+
 
 class Energy(ABC):
     """Residuals ``(B, m)`` of a candidate frame; zero where the pulled-back field is canonical.

@@ -100,7 +100,12 @@ class PartialFrame(Frame):
 
     def forward(self, field: Field, hint: Tensor | None = None) -> Estimate:
         found = self.inner(field, hint)
-        return Estimate(self.kept(found.xi), found.quality)
+        unasked = torch.arange(self.group.size, device=found.quality.device) >= self.keep
+        return Estimate(self.kept(found.xi), found.quality.masked_fill(unasked, 1.0))
+
+    @property
+    def removes_flow(self) -> bool:
+        return self.keep > self.group.spatial and self.inner.removes_flow
 
     def kept(self, xi: Tensor) -> Tensor:
         return functional.pad(xi[:, : self.keep], (0, self.group.size - self.keep))

@@ -63,7 +63,7 @@ def wrap_around(field: Tensor, dim: int, margin: int) -> Tensor:
 
 
 class DensityNetwork(nn.Module):
-    """Circular convolutions, without coordinates, from a field to densities that move with it."""
+    """Circular convolutions from a field to densities that move with it; they see no positions."""
 
     def __init__(self, dim: int, channels: int, width: int, depth: int, maps: int) -> None:
         super().__init__()
@@ -308,7 +308,15 @@ class TurningFrame(Frame):
         slopes = [_slope(maps[:, 2], axis) for axis in (0, 1)]
         flux = torch.stack([(maps[:, 1] * slope).mean(dim=(1, 2)) for slope in slopes], dim=1)
         angle = direction(flux[:, 0], flux[:, 1])
-        quality = clip_quality(phase_share(maps[:, 0]).amin(dim=1, keepdim=True)).expand(-1, 3)
+        placed = clip_quality(phase_share(maps[:, 0]).amin(dim=1, keepdim=True))
+        steep = torch.stack(slopes).square().sum(dim=0).sqrt()
+        most = (maps[:, 1].abs() * steep).mean(
+            dim=(1, 2)
+        )  # the flux of slopes that all point alike
+        share = flux.norm(dim=1) / most.clamp_min(torch.finfo(most.dtype).tiny)
+        points = share > torch.finfo(most.dtype).eps ** 0.5  # a round field's flux is round-off
+        turned = torch.where(points, share.clamp(max=1), 0.0)[:, None].to(placed) * placed
+        quality = torch.cat([placed.expand(-1, 2), turned], dim=1)
         found = torch.cat([position, angle[:, None].double()], dim=1)
         spatial = torch.where(quality > 0, found, 0.0)
         made = with_measured(self.group, coarse, spatial, quality)

@@ -202,7 +202,7 @@ def moved_in_order(field: Tensor, phases: list[Tensor], counts: list[int], back:
         rows = slice(row, row + 1)
         values = to_complex(field[rows], pair)
         for step in range(len(phases)):
-            spectrum = to_spectrum(values, step, count, back) * phases[step][rows]
+            spectrum = line_spectra(values, step, count, back) * phases[step][rows]
             values = to_values(spectrum, step, count, back)
         made.append(to_real(values, field.shape[1]))
     return torch.cat(made)
@@ -223,7 +223,7 @@ def in_pieces(
     for count, rows in pieces_of(field, counts):
         values = to_complex(field[rows], pair)
         for step in range(len(phases)):
-            spectrum = to_spectrum(values, step, count, back).mul_(phases[step][rows])
+            spectrum = line_spectra(values, step, count, back).mul_(phases[step][rows])
             if kept is not None:
                 kept.append(spectrum)
             values = to_values(spectrum, step, count, back)
@@ -302,7 +302,7 @@ def pulled_back(
         mine = [next(spectra) for _ in axes]
         values = to_complex(gradient[rows], mine[0].shape[1] < gradient.shape[1]).conj_physical_()
         for step in range(last, -1, -1):
-            spectrum = to_spectrum(values, last - step, count, not back, conjugate=True)
+            spectrum = line_spectra(values, last - step, count, not back, conjugate=True)
             product = (spectrum * mine[step]).sum(dim=1).imag.double()  # summed over channels
             slopes[step][rows] = product.movedim(axes[step], -1) @ weights[step]
             if step or whole is not None:
@@ -369,7 +369,7 @@ def slope_weights(n: int, device: torch.device) -> Tensor:
 # stand the phases of moves along x.
 
 
-def to_spectrum(
+def line_spectra(
     values: Tensor, step: int, count: int, back: bool, *, conjugate: bool = False
 ) -> Tensor:
     """The transform along the axis of a move, before the first one of quarter turns.
@@ -389,7 +389,7 @@ def to_spectrum(
 def to_values(
     spectrum: Tensor, step: int, count: int, back: bool, *, conjugate: bool = False
 ) -> Tensor:
-    """What undoes :func:`to_spectrum`, but for a factor n; quarter turns go back after the last."""
+    """Undoes :func:`line_spectra`, up to a factor n; quarter turns go back after the last."""
     axis = axes_of(back)[step]
     if not back or step < 3:
         return transform(spectrum, axis, not conjugate)

@@ -84,11 +84,7 @@ class Galilean(Group):
 
     def check_type(self, type: FieldType) -> None:
         super().check_type(type)
-        if all(quantity.how.carries == "no" for quantity in type.quantities):
-            raise FieldError(
-                f"{self.name}: a boost needs a channel that tells velocities, got {type.text!r}: "
-                "name a velocity, a momentum or a speed in channels=, or use Translation"
-            )
+        check_carrier(self, type, "a velocity, a momentum or a speed", "Translation")
 
     def check_action(self, type: FieldType) -> None:
         super().check_action(type)
@@ -119,21 +115,30 @@ def boosted(field: Field, velocity: Tensor) -> Field:
     return field.with_values(joined.flatten(1, 2))
 
 
+def check_carrier(group: Group, type: FieldType, kinds: str, other: str) -> None:
+    """Refuse a type that tells no velocity; ``other`` is the group without boosts."""
+    if type.carrier is None:
+        raise FieldError(
+            f"{group.name}: a boost needs a channel that tells velocities, got {type.text!r}: "
+            f"name {kinds} in channels=, or use {other}"
+        )
+
+
 def background_velocity(field: Field) -> Tensor:
     """The velocity of the frame of a field, ``(B, dim)`` in float64."""
-    for quantity in field.type.quantities:
-        if quantity.how.carries != "no":
-            found = quantity.how.background(field.of(quantity), field.density_of(quantity))
-            return found.double().expand(-1, field.type.dim)
-    raise FieldError(f"no channel of {field.type.text!r} tells a velocity")
+    carrier = field.type.carrier
+    if carrier is None:
+        raise FieldError(f"no channel of {field.type.text!r} tells a velocity")
+    found = carrier.how.background(field.of(carrier), field.density_of(carrier))
+    return found.double().expand(-1, field.type.dim)
 
 
 def tells_velocity(field: Field) -> Tensor:
     """Whether each sample tells the velocity of its frame, ``(B,)``, or has none to tell."""
-    for quantity in field.type.quantities:
-        if quantity.how.carries != "no":
-            return quantity.how.tells(field.of(quantity), field.density_of(quantity))
-    return torch.ones(field.batch, dtype=torch.bool, device=field.values.device)
+    carrier = field.type.carrier
+    if carrier is None:
+        return torch.ones(field.batch, dtype=torch.bool, device=field.values.device)
+    return carrier.how.tells(field.of(carrier), field.density_of(carrier))
 
 
 @register("group", "galilean-scaling")

@@ -487,6 +487,9 @@ class Product(Group):
     def at_rest(self, field: Field) -> Field:
         return self.motion.at_rest(field)
 
+    def is_unitary(self, type: FieldType) -> bool:
+        return self.motion.is_unitary(type)
+
     def check_type(self, type: FieldType) -> None:
         super().check_type(type)
         self.motion.check_type(type)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from pacefno.fields import Field, FieldType
-from pacefno.grid import FieldError
 from pacefno.groups.base import Group
 from pacefno.groups.euclidean import (
     Euclidean,
@@ -17,7 +16,7 @@ from pacefno.groups.euclidean import (
     rigidly_moved,
     turn_vector,
 )
-from pacefno.groups.galilean import Galilean, boosted
+from pacefno.groups.galilean import Galilean, boosted, check_carrier
 from pacefno.registry import register
 
 PLACE = [0, 1, 3, 4]  # the columns of a shift and a boost; column 2 is the angle
@@ -97,11 +96,7 @@ class SpecialGalilean(Group):
 
     def check_type(self, type: FieldType) -> None:
         super().check_type(type)
-        if all(quantity.how.carries == "no" for quantity in type.quantities):
-            raise FieldError(
-                f"{self.name}: a boost needs a channel that tells velocities, got {type.text!r}: "
-                "name a velocity or a momentum in channels=, or use Euclidean"
-            )
+        check_carrier(self, type, "a velocity or a momentum", "Euclidean")
 
     def check_action(self, type: FieldType) -> None:
         super().check_action(type)

@@ -71,7 +71,7 @@ class GroupFNO(nn.Module):
         channels: str = "scalar",
         layers: int = 4,
         positions: Literal["symmetric"] | None = None,
-        norm: bool = True,
+        norm: bool = False,
         output: str | None = None,
     ) -> None:
         super().__init__()
