@@ -25,7 +25,6 @@ from pacefno.paper import PRESETS, SEEDS
 from pacefno.paper.bench import (
     Places,
     ResultsError,
-    data_digest,
     epochs_done,
     headline,
     load_row,
@@ -39,7 +38,7 @@ from pacefno.paper.bench import (
     score_row,
 )
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
-from pacefno.paper.presets import config_for, data_preset, has_preset, trained_as
+from pacefno.paper.presets import config_for, data_digest, data_preset, has_preset, trained_as
 from pacefno.paper.rows import FIELD_ROWS, TRAJECTORY_ROWS, listed, trajectory_rows
 from pacefno.train.batches import roll_out
 from pacefno.train.config import ConfigError, ScheduleSettings

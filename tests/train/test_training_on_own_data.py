@@ -36,12 +36,14 @@ from pacefno.errors import UsageError
 from pacefno.fields import Field
 from pacefno.grid import FieldError
 from pacefno.metrics import relative_l2
+from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.presets import config_for
 from pacefno.task import Task
 from pacefno.train.batches import Place, make_data, rollouts, windows
 from pacefno.train.config import with_overrides
 from pacefno.train.defaults import own_settings
 from pacefno.train.evaluate import Moves, by_snapshot, default_moves, finite, load_run, score_own
-from pacefno.train.loop import train
+from pacefno.train.loop import settings_since, train
 from pacefno.train.model import build_model, check_memory
 from pacefno.train.rows import FIELD_ROWS, trainable
 from training_examples import InMemory
@@ -139,6 +141,10 @@ def test_a_model_with_a_frame_is_standardised_as_if_its_samples_had_no_mean_flow
         assert torch.allclose(ours, plain, atol=1e-4)
     for model in ("fno", "pace-translations"):
         assert float(scales(moving, model)[1].min()) > 10, "this operator sees the flow"
+    source = ArraySource(moving) if rolled else ArraySource(moving[:, 0], moving[:, 1])
+    config = own_settings(task, source, "pace", "smoke")
+    identity = config.model_copy(update={"frame": {"name": "identity"}})
+    assert make_data(config, source).removes_flow and not make_data(identity, source).removes_flow
 
 
 def test_pairs_on_two_grids_are_refused() -> None:
@@ -293,6 +299,13 @@ def test_every_row_has_settings_for_any_grid(model: str) -> None:
         assert prediction.shape == batch.target.shape
     with pytest.raises(UsageError, match="unknown preset 'paper'"):
         own_settings(TASK, source, model, "paper")
+
+
+@pytest.mark.parametrize("row", ["gfno", "fno-symmetrised", "pace-tta"])
+def test_a_row_with_an_operator_or_weights_of_its_own_goes_around_no_other(row: str) -> None:
+    values = torch.randn(6, 1, 16, 16)
+    with pytest.raises(UsageError, match="cannot be put around an operator of your own"):
+        own_settings(TASK, ArraySource(values, values.clone()), f"{row}:torch.nn:Identity", "quick")
 
 
 @pytest.mark.parametrize("model", SYMMETRISED)
@@ -503,6 +516,22 @@ def test_a_finished_run_is_not_trained_again(home: Path) -> None:
     assert "add --resume" in call(*words, code=1)
     assert "is finished already" in call(*words, "--resume")
     assert "other settings" in call(*words, "--resume", "--set", "schedule.rate=0.1", code=2)
+    document = home / "task.toml"
+    text = document.read_text()
+    try:  # another split: what it was trained on would be among the test samples
+        document.write_text(text.replace("[data]", "[data]\nseed = 977"))
+        assert "other settings (data" in call(*words, "--resume", code=2)
+    finally:
+        document.write_text(text)
+
+
+def test_trainings_on_two_datasets_are_told_apart() -> None:
+    benchmark = benchmark_named("burgers1d")
+    one, same, other = (config_for(benchmark, "fno", "smoke", 42, seed) for seed in (42, 42, 7))
+    assert settings_since(one.model_dump(mode="json"), same) == ""
+    assert "data" in settings_since(one.model_dump(mode="json"), other)
+    unknown = one.model_copy(update={"data": ""})  # of an earlier version
+    assert settings_since(unknown.model_dump(mode="json"), other) == ""
 
 
 def test_predictions_of_test_samples_come_with_their_targets(home: Path, tmp_path: Path) -> None:

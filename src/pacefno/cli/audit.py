@@ -62,8 +62,8 @@ def audit_command(
     steps: Annotated[
         int,
         typer.Option(
-            help="Audit so many predictions in a row, each the input of the next: needs a file of "
-            "trajectories.",
+            help="Predictions in a row to audit, each the input of the next: needs a file "
+            "of trajectories.",
             min=1,
         ),
     ] = 1,

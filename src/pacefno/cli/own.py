@@ -18,7 +18,7 @@ from pacefno.cli._console import (
     wide_console,
 )
 from pacefno.cli._runs import load_own, open_own, own_moves, score_loaded
-from pacefno.errors import UsageError
+from pacefno.errors import Failure, UsageError
 
 if TYPE_CHECKING:
     from pacefno.paper.report.own import Scored
@@ -60,7 +60,9 @@ def inspect_command(
     endpoint: Annotated[
         bool, typer.Option("--endpoint", help="The end point of the period is listed: drop it.")
     ] = False,
-    allow: Annotated[str, typer.Option(help="Faults to accept: non-periodic, constant.")] = "",
+    allow: Annotated[
+        str, typer.Option(help="Faults to accept: non-periodic, constant, axes.")
+    ] = "",
     format: Annotated[
         str, typer.Option(help="Format of the file.", show_default="by its ending")
     ] = "",
@@ -153,10 +155,10 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
         for number, run in enumerate(runs, 1):
             try:
                 trained, of = load_own(run, None)
-            except UsageError as error:  # an operator of somebody's own, most likely
+                task, source = open_own(run, trained.config.labels, None)
+            except (UsageError, Failure) as error:  # an operator of one's own, data that are gone
                 say(f"warning: left out: {error}")
                 continue
-            task, source = open_own(run, trained.config.labels, None)
             moves = own_moves(task, source)
             row, lost = finite(score_loaded(trained, of, source, moves))
             if lost:

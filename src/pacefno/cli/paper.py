@@ -51,8 +51,8 @@ def bench_command(
     benchmark: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all, which means the paper's five "
-            "field problems.",
+            help=f"One of {', '.join(BENCHMARK_NAMES)}; or all: the paper's four field "
+            "problems, Navier-Stokes in both variants.",
             show_default=False,
         ),
     ],
@@ -77,7 +77,7 @@ def bench_command(
         typer.Option(
             "--jobs",
             min=1,
-            help="Train so many models side by side, on one thread each: on a few cores that is "
+            help="Models to train in parallel, on one thread each: on a few cores that is "
             "faster than one model on all of them.",
         ),
     ] = 1,
@@ -179,11 +179,18 @@ def report_command(
     preset: Annotated[
         str | None,
         typer.Option(
-            help=f"Which rows: {', '.join(PRESETS)}.", show_default="the largest that there is"
+            help=f"Which rows: {', '.join(PRESETS)}.",
+            show_default="paper, else standard, else what there is",
         ),
     ] = None,
     runs: RunsFolder = Path("runs"),
-    data: DataFolder = DATASETS,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder under which datasets are kept; without them figures of fields are left "
+            "out."
+        ),
+    ] = DATASETS,
     update: Annotated[
         bool, typer.Option("--update", help="Only rewrite the tables in the named documents.")
     ] = False,

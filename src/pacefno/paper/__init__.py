@@ -22,3 +22,4 @@ BENCHMARK_NAMES = (
 )
 PRESETS = ("smoke", "quick", "standard", "long", "paper")
 SEEDS = (42, 1234, 3407)
+DATA_SEED = 42  # of the datasets, whatever the seed of a training

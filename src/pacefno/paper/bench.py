@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -16,16 +15,15 @@ from pacefno.data.samples import Source
 from pacefno.data.workers import run_jobs
 from pacefno.errors import UsageError
 from pacefno.files import lock_folder, make_folder, write_text
-from pacefno.paper import SEEDS
+from pacefno.paper import DATA_SEED, SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
-from pacefno.paper.presets import config_for, data_preset, has_preset, trained_as
+from pacefno.paper.presets import config_for, data_digest, data_preset, has_preset, trained_as
 from pacefno.paper.rows import listed, row_named
 from pacefno.train.evaluate import Trained, load_as, machine, score
 from pacefno.train.loop import Callbacks, check_settings, is_finished, read_log, train
 
 Say: TypeAlias = Callable[[str], None]  # is told about progress, a line at a time
 Result: TypeAlias = dict[str, Any]  # one row of results/*.json, or one cell of a study
-DATA_SEED = 42
 KEY = ("preset", "model", "seed")
 
 
@@ -181,12 +179,6 @@ def prepare_data(
 ) -> Source:
     """The dataset of a benchmark; made first, or finished, where it is missing."""
     return prepare(benchmark.recipe, data_preset(preset), seed, root, on_progress=on_progress)
-
-
-def data_digest(benchmark: Benchmark, preset: str) -> str:
-    """Short for all that determines a dataset: equal digests mean equal samples."""
-    document = benchmark.recipe.document(data_preset(preset), DATA_SEED, stationary=False)
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_job(

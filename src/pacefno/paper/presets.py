@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pacefno.paper import PRESETS
+from pacefno.files import digest_of
+from pacefno.paper import DATA_SEED, PRESETS
 from pacefno.paper.benchmarks import Benchmark, Sections
 from pacefno.paper.rows import Row, row_named
 from pacefno.registry import unknown
@@ -43,7 +44,9 @@ TRAJECTORY_JITTER = 0.5
 SPLIT_STRUCTURE = ("linear", "activation", *defaults.SPLIT_SETTINGS)
 
 
-def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunConfig:
+def config_for(
+    benchmark: Benchmark, model: str, preset: str, seed: int, data_seed: int = DATA_SEED
+) -> RunConfig:
     """The settings of one training: the same for every row, but for what the row is."""
     row = row_named(benchmark.rows, model)
     if preset not in PRESETS:
@@ -64,6 +67,7 @@ def config_for(benchmark: Benchmark, model: str, preset: str, seed: int) -> RunC
     config = make_config(
         {
             "labels": labels,
+            "data": data_digest(benchmark, preset, data_seed),
             "seed": seed,
             "task": task,
             "operator": operator,
@@ -84,6 +88,11 @@ def has_preset(row: Row, preset: str) -> bool:
 def data_preset(preset: str) -> str:
     """The preset whose dataset a training uses."""
     return "standard" if preset == "long" else preset
+
+
+def data_digest(benchmark: Benchmark, preset: str, seed: int = DATA_SEED) -> str:
+    """Short for all that determines a dataset: equal digests mean equal samples."""
+    return digest_of(benchmark.recipe.document(data_preset(preset), seed, stationary=False))
 
 
 def trained_as(benchmark: Benchmark, model: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import final
 
 import torch
@@ -30,7 +30,7 @@ from pacefno.errors import UsageError
 from pacefno.fields import Box, Field
 from pacefno.grid import coarsen
 from pacefno.groups.galilean import boosted
-from pacefno.inference import real_weight
+from pacefno.inference import build_frame, real_weight
 from pacefno.metrics import nmse, random_elements, relative_l2
 from pacefno.pace import PACE
 from pacefno.pde.initial import generator_for
@@ -57,7 +57,7 @@ class Batch:
     input: Tensor
     target: Tensor
     xi: Tensor  # (B, size); zero for samples as they are
-    unmoved: Tensor | None = None  # the target before it was moved
+    unmoved: Tensor | None = None  # the target before it was moved; None where it was not
     box: Box | None = None
     jitter: Tensor | None = None  # elements by which the frames are displaced
     frame: Tensor | None = None  # given where both are pulled back by it already
@@ -110,7 +110,7 @@ class TrainingData(ABC):
 
     @abstractmethod
     def unmoved(self) -> Callable[[], Iterator[Batch]] | None:
-        """All training samples as they are; None where they are too many to be kept pulled back."""
+        """All training samples as they are; None where they are not, or too many, in memory."""
 
     @abstractmethod
     def validate(self, model: nn.Module, device: torch.device) -> float:
@@ -143,6 +143,23 @@ class TrainingData(ABC):
                 "stride, fewer operator.modes, or schedule.coarse = 0"
             )
 
+    @cached_property
+    def removes_flow(self) -> bool:
+        """Whether the operator sees fields without their mean flow, because the frame takes it."""
+        task, spec = self.config.task, self.config.frame
+        if spec is None:
+            return False
+        with torch.random.fork_rng(devices=[]):  # what is drawn for its weights is not used
+            return build_frame(spec, task.group, task.slice, task.input).removes_flow
+
+    def without_flow(self, field: Field, of: Field | None = None) -> Field:
+        """A field without the mean flow that the frame takes out of it, or out of ``of``."""
+        if not self.removes_flow:
+            return field
+        group = self.config.task.group
+        flow = group.kinematic(field if of is None else of)[:, : group.dim].expand(-1, group.dim)
+        return boosted(field, -flow)
+
     def jitter(self, count: int, generator: torch.Generator) -> Tensor | None:
         """A small element for each sample, if frames are displaced."""
         part, task = self.config.schedule.jitter, self.config.task
@@ -164,7 +181,7 @@ class PairData(TrainingData):
     def scales(self) -> tuple[Scale, Scale] | None:
         if self.config.scaling == "none":
             return None
-        if isinstance(self.train, Pairs) and not removes_flow(self.config):
+        if isinstance(self.train, Pairs) and not self.removes_flow:
             return channel_statistics(self.train.input), channel_statistics(self.train.target)
         mean, std = channel_statistics(self._some)
         size = self.config.task.input.size
@@ -172,12 +189,14 @@ class PairData(TrainingData):
 
     def _some(self) -> Iterator[Tensor]:
         """Training samples for statistics, target after input ``(C + C', *grid)``, one by one."""
-        first = pairs_of(self.train.select(slice(0, 1)))
+        task, first = self.config.task, pairs_of(self.train.select(slice(0, 1)))
         few_of_file = few_samples(self.samples, first.input.numel() + first.target.numel())
         in_memory = iter(torch.arange(self.samples)[:, None])
         for row in in_memory if isinstance(self.train, Pairs) else few_of_file:
             few = pairs_of(self.train.select(row))
-            yield torch.cat(as_the_operator_sees(self.config, few.input, few.target), dim=1)[0]
+            x, y = Field(few.input, task.input), Field(few.target, task.output)
+            seen = [self.without_flow(part, of=x).values for part in (x, y)]
+            yield torch.cat(seen, dim=1)[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule, group = self.config.schedule, self.config.task.group
@@ -278,11 +297,10 @@ class PulledBack:
         if inputs.box is not None:
             box = inputs.box.select(rows)
         still = in_place(self.task, y, first, box)
-        unmoved = still if box is None else None
         if xi is None or not self.moved:
-            return Batch(x, still, torch.zeros_like(first), unmoved, box, frame=first)
+            return Batch(x, still, torch.zeros_like(first), still, box, frame=first)
         frame = self.task.group.compose(xi, first)
-        return Batch(x, in_place(self.task, y, frame, box), xi, unmoved, box, frame=frame)
+        return Batch(x, in_place(self.task, y, frame, box), xi, still, box, frame=frame)
 
 
 def joined(fields: Sequence[Field]) -> Field:
@@ -358,7 +376,7 @@ class WindowData(TrainingData):
         for row in few_samples(self.samples, numbers):
             for start in starts:
                 few = self.train.cut(row, start, 1)
-                yield without_flow(self.config, Field(few.values, type, few.box)).values[0]
+                yield self.without_flow(Field(few.values, type, few.box)).values[0]
 
     def batches(self, epoch: int, place: Place) -> Iterator[Batch]:
         schedule = self.config.schedule
@@ -396,8 +414,7 @@ class WindowData(TrainingData):
         field = Field(coarsen(window.values, stride), whole, window.box)
         xi = task.group.identity(len(chosen))
         split = task.input.size
-        # Trajectories in boxes of their own are LPSDA's: their errors are relative to what varies.
-        unmoved = field.values[:, split:] if field.box is None else None
+        unmoved = field.values[:, split:]
         if schedule.moved:
             low = [0.0] * task.group.size
             xi = task.group.sample(low, task.train_range, len(chosen), generator)
@@ -414,7 +431,7 @@ class WindowData(TrainingData):
             return None
         count = task.input.snapshots + task.output.snapshots
         starts = train.snapshots - count + 1
-        few = train.values[:, :1].numel() * starts * count <= MOST_PULLED_BACK
+        few = train.values[:, 0].numel() * starts * count <= MOST_PULLED_BACK
         return partial(windows, train, task, starts) if starts >= 1 and few else None
 
     @torch.no_grad()
@@ -445,34 +462,8 @@ def inner_model(module: nn.Module) -> PACE:
     raise TypeError(f"expected a PACE model, got {type(module).__name__}")
 
 
-def removes_flow(config: RunConfig) -> bool:
-    """Whether the operator of a run sees fields without their mean flow.
-
-    A frame takes it out, unless it keeps the first coordinates of the group alone ("partial").
-    """
-    group = config.task.group
-    if config.frame is None or not group.moves_in_time:
-        return False
-    return bool(config.frame.get("keep", group.size) > group.spatial)
-
-
-def without_flow(config: RunConfig, field: Field, of: Field | None = None) -> Field:
-    """A field without the mean flow that the frame of a run takes out of it, or out of ``of``."""
-    if not removes_flow(config):
-        return field
-    group = config.task.group
-    flow = group.kinematic(field if of is None else of)[:, : group.dim].expand(-1, group.dim)
-    return boosted(field, -flow)
-
-
-def as_the_operator_sees(config: RunConfig, input: Tensor, target: Tensor) -> list[Tensor]:
-    """Input and target without the mean flow of the input, if the frame of a run removes it."""
-    x, y = Field(input, config.task.input), Field(target, config.task.output)
-    return [without_flow(config, part, of=x).values for part in (x, y)]
-
-
 def few_samples(count: int, numbers: int) -> Iterator[Tensor]:
-    """Rows of samples of so many numbers that are read for statistics, one by one."""
+    """The samples that are read for statistics, one at a time; fewer if each has many numbers."""
     most = min(STATISTICS_SAMPLES, max(LEAST_STATISTICS, STATISTICS_NUMBERS // numbers))
     return iter(torch.split(evenly(count, most), 1))
 
@@ -528,8 +519,8 @@ def rollouts(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Predictions of all snapshots from ``task.rollout.first`` on, and the truth, on the CPU.
 
-    A few trajectories at a time, at most ``most`` snapshots of each, and with ``among`` of so many
-    trajectories, evenly chosen; :func:`roll_out` is all of them together.
+    A few trajectories at a time, at most ``most`` snapshots of each; ``among`` limits their number,
+    evenly chosen. :func:`roll_out` is all of them together.
     """
     if task.rollout is None:
         raise UsageError("this task has no rollout: it predicts pairs")

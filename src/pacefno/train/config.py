@@ -91,10 +91,13 @@ class RunConfig(Settings):
     ``operator`` and ``frame`` are specifications of registered parts, ``{"name": ..., settings}``;
     without a frame the model is the plain operator. ``scaling`` says how inputs and outputs are
     standardised: each channel by itself ("channels"), all alike ("uniform"), not at all ("none"),
-    or in the way that commutes with a point group (its name). ``labels`` are for people and tables.
+    or in the way that commutes with a point group (its name). ``data`` is a digest of what
+    determines the samples, so that a training never goes on with others; empty where nobody can
+    tell. ``labels`` are for people and tables.
     """
 
     labels: dict[str, str] = Field(default_factory=dict)
+    data: str = ""
     seed: int = 42
     task: Task
     operator: dict[str, Any]
@@ -220,7 +223,7 @@ NEEDS: tuple[tuple[str, Callable[[RunConfig], object], str], ...] = (
 
 
 def _check_of_use(old: RunConfig, new: RunConfig, key: str) -> None:
-    """Refuse another value of a setting that does nothing; a weight of 0 is always allowed."""
+    """Refuse a changed setting that has no effect in this configuration; 0 is always allowed."""
     for keys, is_met, what in NEEDS:
         if key in keys.split() and not is_met(new):
             section, _, name = key.partition(".")

@@ -331,7 +331,14 @@ def own_row(model: str) -> Row:
             )
         return row
     if name in FIELD_ROWS and ":" in rest:
-        return _around(row_named(FIELD_ROWS, name), import_operator(rest))
+        row = row_named(FIELD_ROWS, name)
+        if row.operator != FIELD_ROWS[PLAIN].operator or row.trained_as:
+            raise UsageError(
+                f"{model!r}: {name} cannot be put around an operator of your own, because it has "
+                f"{'no training' if row.trained_as else 'an operator'} of its own: train "
+                f"{rest!r}, or pace:{rest}"
+            )
+        return _around(row, import_operator(rest))
     return _around(FIELD_ROWS[PLAIN], import_operator(model))
 
 

@@ -58,6 +58,7 @@ from pacefno.train.model import build_model
 from pacefno.train.rows import Row, row_named
 
 EQUIVARIANCE_SAMPLES = 20
+EQUIVARIANCE_SNAPSHOTS = 20  # the first: later a chaotic flow makes much of the last digit
 EQUIVARIANCE_TRAJECTORIES = 64
 Scores = dict[str, Any]
 
@@ -133,6 +134,8 @@ def score(
     else:
         if ood is None:
             raise UsageError("score: trajectories are moved here, so say by how much (ood=...)")
+        if inference != "one-shot":
+            raise UsageError("score: rollouts find each frame at once, so inference is 'one-shot'")
         row = _score_rollouts(model, task, source, ood)
     row["parameters"] = sum(p.numel() for p in model.parameters())
     return row
@@ -252,9 +255,9 @@ def _score_rollouts(
     row |= _nmse("ood_nmse", nmse(moved_prediction, moved_truth))
     back = pulled_back(task, moved, xi, moved_prediction)
     row |= _nmse("ood_nmse_canonical", nmse(back, truth))
-    # The first twenty snapshots only: later a chaotic flow makes much of the last digit.
-    few = slice(0, EQUIVARIANCE_TRAJECTORIES)
-    error = relative_l2(back[few, :EQUIVARIANCE_SAMPLES], prediction[few, :EQUIVARIANCE_SAMPLES])
+    first = EQUIVARIANCE_SNAPSHOTS * test.channels
+    ours, followed = (part[:EQUIVARIANCE_TRAJECTORIES, :first] for part in (prediction, back))
+    error = relative_l2(followed, ours)
     row["equivariance_error"] = float(error.double().mean())
     return row
 
@@ -387,7 +390,8 @@ def score_own(
     moved, and ``ood_error_canonical`` the same without the motion, so that the norm of a boost does
     not flatter it: compare it with ``id_error`` (on a finer test grid ``id_error_fine``).
     ``equivariance_error`` is how far a prediction fails to follow its input. ``undetermined`` is
-    the share of samples that do not determine a coordinate of their frame.
+    the share of samples that do not determine a coordinate of their frame. Rollouts find each frame
+    at once, so their errors are left out of a row that is ``inference`` refined.
     """
     if inference == "oracle":
         raise UsageError(
@@ -417,7 +421,7 @@ def score_own(
             xi = moves.elements(task, len(x), generator).to(weight.device)
             moved = task.group.act(Field(x, task.input, box), xi)
             target = task.group.act(Field(y, task.output, box), xi)
-            there = _quietly(model, moved.values, inference, moved.box, xi)
+            there = _quietly(model, moved.values, inference, moved.box)
             note("ood_error", _measured(task, there.values, target.values))
             back = task.group.inverse(Field(there.values, task.output, moved.box), xi).values
             note("ood_error_canonical", _measured(task, back, y))
@@ -437,7 +441,7 @@ def score_own(
         name: [low, high]
         for name, low, high in zip(task.group.coordinates, moves.low, moves.high, strict=True)
     }
-    if task.rollout is not None:
+    if task.rollout is not None and inference == "one-shot":
         row |= _own_rollouts(model, task, _trajectories(source.load("test")), moves)
     row["parameters"] = sum(p.numel() for p in model.parameters())
     return row
@@ -461,10 +465,11 @@ def sweep_own(
             errors, generator = [], moves.generator(task)
             for batch in batches:
                 x, y = batch.input.to(weight), batch.target.to(weight)
+                box = None if batch.box is None else batch.box.to(weight.device)
                 far = share * torch.tensor(moves.high, dtype=torch.float64) * mask
                 xi = task.group.sample(far.tolist(), far.tolist(), len(x), generator)
-                xi = xi if moves.inexact else task.group.composable(xi)
-                moved = task.group.act(Field(x, task.input, batch.box), xi)
+                xi = (xi if moves.inexact else task.group.composable(xi)).to(weight.device)
+                moved = task.group.act(Field(x, task.input, box), xi)
                 made = _quietly(model, moved.values, "one-shot", moved.box).values
                 back = task.group.inverse(Field(made, task.output, moved.box), xi).values
                 errors.append(relative_l2(back, y, per_channel=task.per_channel))
@@ -481,7 +486,8 @@ def undetermined(model: PACE, task: Task, source: Source, split: str) -> dict[st
     found = []
     for batch in own_batches(task, source, split=split, among=LOOKED_AT):
         x = batch.input.to(real_weight(model, batch.input))
-        found.append(model.frame_of(x, batch.box).quality.cpu() <= 0)
+        box = None if batch.box is None else batch.box.to(x.device)
+        found.append(model.frame_of(x, box).quality.cpu() <= 0)
     shares = torch.cat(found).double().mean(dim=0).tolist()
     return {
         name: share for name, share in zip(model.group.coordinates, shares, strict=True) if share
@@ -492,13 +498,11 @@ def _grid(task: Task, source: Source, grid: Grid) -> tuple[int, ...]:
     return source.load("test" if task.rollout is not None else "test_id", grid).grid
 
 
-def _quietly(
-    model: PACE, x: Tensor, inference: Inference, box: Box | None, true: Tensor | None = None
-) -> Prediction:
+def _quietly(model: PACE, x: Tensor, inference: Inference, box: Box | None) -> Prediction:
     """A prediction without warnings on frames: they are counted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndeterminedFrameWarning)
-        return predict(model, x, inference, true=true, box=box)
+        return predict(model, x, inference, box=box)
 
 
 def _own_rollouts(model: PACE, task: Task, samples: TrajectorySamples, moves: Moves) -> Scores:

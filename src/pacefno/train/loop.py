@@ -137,10 +137,13 @@ def train(
     launched.
     """
     callbacks = callbacks or Callbacks()
+    if not resume:
+        check_free(run)
     if fabric is None:
         fabric = make_fabric(config)
         fabric.launch()
     data = make_data(config, source)
+    data.check()
     if initial is None:
         check_memory(config)  # before all samples are read for their statistics
     model = build_model(config, data.scales()) if initial is None else initial
@@ -148,17 +151,22 @@ def train(
     check_operator(config, data, model)
     canonicalise_once(data, model)
     with _locked(fabric, run), _stop_on_signals(callbacks) as guarded, _memory_named(config):
-        if not resume and (is_finished(run) or newest(run)[0] is not None):
-            raise RunExistsError(
-                f"{run} already holds a training: add --resume to go on with it, or name another "
-                "folder"
-            )
+        if not resume:
+            check_free(run)  # again: another process may have begun meanwhile
         trainer = Trainer(fabric, config, data, model, run)
         trainer.resume(guarded.on_message)
         if fabric.is_global_zero:
             write_text(run / CONFIG_FILE, config.model_dump_json(indent=2) + "\n")
             write_log(run, trainer.progress.log)
         return trainer.fit(guarded)
+
+
+def check_free(run: Path) -> None:
+    """Refuse a folder that holds a training already."""
+    if is_finished(run) or newest(run)[0] is not None:
+        raise RunExistsError(
+            f"{run} already holds a training: add --resume to go on with it, or name another folder"
+        )
 
 
 def is_finished(run: Path) -> bool:
@@ -180,8 +188,10 @@ def settings_since(stored: dict[str, Any], config: RunConfig) -> str:
     """What differs between a stored configuration and this one, as text."""
     known = RunConfig.model_validate(stored).model_dump(mode="json")  # fills in later settings
     own = config.model_dump(mode="json")
-    labels = {"labels": own["labels"]}  # names for people, not settings
-    return name_differences(known | labels, own)
+    known["labels"] = own["labels"]  # names for people, not settings
+    if not (known["data"] and own["data"]):  # of samples in memory, and of earlier versions
+        known["data"] = own["data"]
+    return name_differences(known, own)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -374,7 +384,6 @@ class Trainer:
         return self.progress
 
     def _check_schedule(self) -> None:
-        self.data.check()
         batch = self.config.schedule.batch
         if batch % self.fabric.world_size:
             raise UsageError(

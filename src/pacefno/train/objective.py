@@ -195,7 +195,7 @@ class Loss:
         """The field whose norm the error is divided by; None for the target itself."""
         if self.config.loss.relative_to == "moved":
             return None
-        if self.config.loss.relative_to == "unmoved" and batch.unmoved is not None:
+        if self.config.loss.relative_to == "unmoved":
             return batch.unmoved
         axes = tuple(range(2, batch.target.ndim))
         return batch.target - batch.target.mean(dim=axes, keepdim=True)

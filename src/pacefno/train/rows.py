@@ -85,9 +85,9 @@ PRODUCTS_LONG = Row(
 FIELD_ROWS: dict[str, Row] = {
     "fno": FNO,
     "fno-aug": Row("FNO + augmentation", moved=True),
-    "fno-nogrid": Row("FNO without coordinates", positions=None),
+    "fno-nogrid": Row("FNO without position channels", positions=None),
     "fno-nogrid-centred": Row(
-        "FNO without coordinates, mean removed",
+        "FNO without position channels, mean removed",
         positions=None,
         frame="kinematic",
         trained_as="fno-nogrid",

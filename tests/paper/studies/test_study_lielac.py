@@ -28,11 +28,11 @@ from pacefno.paper.studies import lielac
 from pacefno.paper.studies.base import make_scope, run_study
 from pacefno.paper.studies.lielac import (
     NEWTON,
+    CanonicalSource,
     EnergyFrame,
     GaussianEnergy,
     InputEnergy,
     LowModes,
-    PulledBack,
     finetune_config,
     fit,
     search,
@@ -161,7 +161,7 @@ def test_pulled_back_pairs_belong_together(smoke_places: Places) -> None:
     scope = make_scope(BENCHMARK.name, "smoke", smoke_places, print)
     pairs = scope.pairs("train", grid="id")
     frame = EnergyFrame(TASK.group, fit(TASK, "gaussian", pairs.input))
-    back = PulledBack(scope.dataset, frame, TASK).load("train")
+    back = CanonicalSource(scope.dataset, frame, TASK).load("train")
     xi = frame(Field(pairs.input, TASK.input)).xi
     again = TASK.group.act(Field(back.input, TASK.input), xi).values
     assert torch.allclose(again, pairs.input, atol=1e-5)

@@ -105,7 +105,7 @@ def collect(folders: Sequence[Path], preset: str | None = None) -> Tables:
     """The tables in some results folders; one without results is left out.
 
     Of two results of the same preset, row and seed the last folder's counts. Without ``preset``
-    each benchmark shows its largest one.
+    each benchmark shows the first of :data:`PREFERRED` that it has.
     """
     sources = [results_folder(folder) for folder in folders]
     clocks = [runtime_file(folder) for folder in sources]

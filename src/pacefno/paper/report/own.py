@@ -48,11 +48,11 @@ class Scored:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """One line per model, in the order of their errors when moved; seeds together."""
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    """One line per model and preset, in the order of their errors when moved; seeds together."""
+    trainings = list(dict.fromkeys((row["model"], row["preset"]) for row in rows))
     lines = []
-    for model in models:
-        own = [row for row in rows if row["model"] == model]
+    for model, preset in trainings:
+        own = [row for row in rows if (row["model"], row["preset"]) == (model, preset)]
         found = {key: statistic(own, key) for key in COLUMNS}
         order = found["ood_error_canonical"]
         lost = {key for key in COLUMNS if any(key in row and row[key] is None for row in own)}
@@ -64,7 +64,10 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         ]
         cells[-2] = f"{own[0]['parameters']:,}"
         cells[-1] = f"{float(own[0]['train_seconds']):.0f}"
-        lines.append((float("inf") if order is None else order.mean, [title_of(model), *cells]))
+        title = title_of(model)
+        if len({other for name, other in trainings if name == model}) > 1:
+            title += f", preset {preset}"
+        lines.append((float("inf") if order is None else order.mean, [title, *cells]))
     return [cells for _, cells in sorted(lines, key=lambda line: line[0])]
 
 

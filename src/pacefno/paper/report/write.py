@@ -10,7 +10,8 @@ from pathlib import Path
 from pacefno.data import DatasetError, PairDataset, Trajectories, folder_of, open_dataset
 from pacefno.data.samples import Source, as_precise
 from pacefno.files import make_folder, write_text
-from pacefno.paper.bench import DATA_SEED, Say
+from pacefno.paper import DATA_SEED
+from pacefno.paper.bench import Say
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import data_preset
 from pacefno.paper.report import fields, figures

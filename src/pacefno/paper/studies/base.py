@@ -25,8 +25,8 @@ from pacefno.frames import AdamRefiner, Energy, Frame, GaussNewton
 from pacefno.inference import BATCH, Inference
 from pacefno.metrics import canonical_error, relative_l2
 from pacefno.pace import PACE
+from pacefno.paper import DATA_SEED
 from pacefno.paper.bench import (
-    DATA_SEED,
     Places,
     Result,
     ResultsFile,

@@ -52,8 +52,8 @@ def measure(row: TrainedRow, count: int) -> Cell:
         began = time.perf_counter()
         estimate = model.frame_of(moved.values)
         seconds["one_shot"] += time.perf_counter() - began
-        refined = model.refine(moved.values).xi  # finds its own start, so its time includes that
-        seconds["refined"] += time.perf_counter() - began
+        refined = model.refine(moved.values, start=estimate).xi
+        seconds["refined"] += time.perf_counter() - began  # the estimate's included
         confidences.append(estimate.confidence)
         for way, frame in (("one_shot", estimate.xi), ("refined", refined)):
             apart[way].append(frame_error(group, frame, xi))

@@ -243,7 +243,7 @@ def score_row(scope: Scope, trained: TrainedRow, row: LieLACRow) -> Result:
     seconds, finished = own.train_seconds, own.finished
     if row.finetuned:
         run, config = scope.run_folder(row.name, trained.seed), finetune_config(own.config)
-        own_data, start = PulledBack(scope.dataset, frame, task), copy.deepcopy(own.model)
+        own_data, start = CanonicalSource(scope.dataset, frame, task), copy.deepcopy(own.model)
         scope.train(config, run, own_data, start)  # a copy: training changes it
         own = load_run(run)
         seconds, finished = seconds + own.train_seconds, own.finished
@@ -294,7 +294,7 @@ def finetune_config(config: RunConfig) -> RunConfig:
 
 @final
 @dataclass(frozen=True)
-class PulledBack:
+class CanonicalSource:
     """The samples of a source, inputs and targets pulled back by the frame of each input."""
 
     source: Source

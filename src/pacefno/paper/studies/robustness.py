@@ -23,6 +23,7 @@ from pacefno.inference import predict_batches
 from pacefno.metrics import frame_distance
 from pacefno.paper import style
 from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.presets import data_preset
 from pacefno.paper.rows import FIELD_ROWS, listed
 from pacefno.paper.studies.base import Cell, Outcome, Scope, Table, TrainedRow, choose, grouped
 from pacefno.pde import Equation, SolverError
@@ -166,7 +167,7 @@ def forced_pairs(scope: Scope, moved: Pairs, level: float) -> Pairs:
     initial = task.group.act(Field(states, recipe.equation.field_type()), moved.elements).values
     forced = replace(recipe, equation=Forced(recipe.equation, level * size / duration))
     inputs, targets = solve_carefully(forced, initial.to(getattr(torch, recipe.precision)))
-    stride = recipe.grid[0] // recipe.ood_grid(scope.preset)[0]
+    stride = recipe.grid[0] // recipe.ood_grid(data_preset(scope.preset))[0]
     return Pairs(coarsen(inputs, stride).float(), coarsen(targets, stride).float(), moved.xi)
 
 
