@@ -17,7 +17,7 @@ FIELDS = ["burgers1d", "burgers2d", "shallow_water", "navier_stokes", "navier_st
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_symmetries_of_a_row_keep_the_slice_up_to_half_periods(name: str) -> None:
-    """What an operator without coordinates cannot tell from the slice itself."""
+    """What an operator without position channels cannot tell from the slice itself."""
     benchmark = benchmark_named(name)
     task, group = benchmark.task, POINT_GROUPS[benchmark.symmetry]
     law = benchmark.recipe.law

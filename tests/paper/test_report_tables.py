@@ -20,6 +20,7 @@ from pacefno.paper.report.tables import (
     ablation_table,
     columns_of,
     latex_table,
+    markdown_budget,
     markdown_summary,
     markdown_table,
     terminal_table,
@@ -170,6 +171,18 @@ def test_the_summary_marks_the_best_of_the_rows_that_it_has(results: Path) -> No
     tables = collect([results])
     assert tables["burgers2d"].best == {"pace-free"}
     assert "**0.0203 ± 0.0002**" in markdown_summary(tables)
+
+
+def test_what_more_updates_do_is_told_by_the_seeds_that_have_them(tmp_path: Path) -> None:
+    usual = [result("fno", seed, 0.5 + 0.1 * (seed == 7)) for seed in (42, 7)]
+    long = result("fno", 42, 0.4, preset="long", id_error=0.01)
+    alone = result("fno-aug", 42, 0.3, preset="long")  # `standard` lacks it: nothing to compare
+    merge_results(tmp_path, "burgers2d", [*usual, long, alone])
+    head, _, *lines = markdown_budget([tmp_path]).strip().splitlines()
+    assert "ID, standard" in head and "OOD, paper" in head
+    (cells,) = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert cells[0] == "2-D Burgers: plain FNO"
+    assert cells[1:] == ["0.0200", "0.0100", "0.0274", "0.5000", "0.4000", "0.6137"]
 
 
 def test_the_terminal_has_the_errors_and_leaves_costs_out(results: Path) -> None:

@@ -2,9 +2,9 @@
 
 ``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark,
 ``table:ablation-burgers1d`` that of its ablation, ``table:summary`` one line per benchmark of
-pairs, ``table:symmetries`` what finite symmetries gain, ``table:paper-tables`` and its like the
-claims of the paper with what is there of each, and ``table:paper-gallery`` the figures. Nothing
-else of a document is touched.
+pairs, ``table:symmetries`` what finite symmetries gain, ``table:budget`` what more updates do,
+``table:paper-tables`` and its like the claims of the paper with what is there of each, and
+``table:paper-gallery`` the figures. Nothing else of a document is touched.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pacefno.paper.benchmarks import BENCHMARKS
 from pacefno.paper.report.collect import Tables, collect, results_folder
 from pacefno.paper.report.tables import (
     ablation_table,
+    markdown_budget,
     markdown_claims,
     markdown_of,
     markdown_summary,
@@ -31,6 +32,7 @@ REGION = re.compile(r"^<!-- table:([\w-]+) -->\n(.*?)^<!-- /table -->$", re.MULT
 OPENING = re.compile(r"^<!-- table:[\w-]+ -->$", re.MULTILINE)
 SUMMARY = "summary"
 SYMMETRIES = "symmetries"
+BUDGET = "budget"
 
 
 class DocumentError(UsageError):
@@ -86,6 +88,8 @@ def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> 
         return markdown_summary(tables)
     if name == SYMMETRIES:
         return markdown_symmetries(tables)
+    if name == BUDGET:
+        return markdown_budget(folders)
     if name in tables:
         return markdown_table(tables[name])
     kind, _, part = name.partition("-")
@@ -95,7 +99,9 @@ def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> 
         table = ablation_table(folders, BENCHMARKS[part])
         return markdown_of(table) if table else "Not measured yet.\n"
     if name not in BENCHMARKS:
-        raise DocumentError(f"{path}: {unknown('table', name, [SUMMARY, SYMMETRIES, *BENCHMARKS])}")
+        raise DocumentError(
+            f"{path}: {unknown('table', name, [SUMMARY, SYMMETRIES, BUDGET, *BENCHMARKS])}"
+        )
     raise DocumentError(
         f"{path}: table:{name}: has no results: make them with `pacefno bench {name}`"
     )

@@ -13,7 +13,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from pacefno.errors import UsageError
-from pacefno.paper.bench import Result, runtime_file
+from pacefno.paper.bench import Result, ResultsError, runtime_file
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.report import claims
 from pacefno.paper.report.collect import Line, Table, Tables, collect, results_folder
@@ -21,13 +21,13 @@ from pacefno.paper.report.settings import differences
 from pacefno.paper.studies import ablation
 from pacefno.paper.studies.base import Table as StudyTable
 from pacefno.paper.studies.base import study_cells
-from pacefno.paper.style import Statistic
+from pacefno.paper.style import Statistic, statistic
 from pacefno.registry import unknown
 
 SUMMARY_ROWS = {  # row of a benchmark -> its title for readers who do not know our names
     "fno": "plain FNO",
     "fno-aug": "FNO trained on moved inputs",
-    "fno-nogrid-centred": "FNO without positions, mean removed",
+    "fno-nogrid-centred": "FNO without position channels, mean removed",
     "gfno": "group FNO",
     "pace": "PACE around an FNO",
     "pace-gfno": "PACE around a group FNO",
@@ -39,6 +39,12 @@ SYMMETRY_ROWS = {
     "pace-symmetrised-long": "averaged, three times the epochs",
     "pace-gfno-short": "group FNO, half the epochs",
     "pace-gfno": "group FNO",
+}
+
+BUDGET_ROWS = {  # row -> its title, and the row of the paper that it stands beside
+    "fno": ("plain FNO", "fno"),
+    "pace-analytic": ("the same in PACE", "pace"),
+    "fno-aug": ("FNO trained on moved inputs", "fno-aug"),
 }
 
 
@@ -288,6 +294,32 @@ def _training_seconds(line: Line) -> float | None:
     return None if seconds is None or epochs is None else float(seconds * epochs)
 
 
+def markdown_budget(folders: Sequence[Path]) -> str:
+    """What the paper's number of updates does: errors at `standard`, at `long` and in the paper.
+
+    Those of `standard` are of the seeds that `long` has.
+    """
+    try:
+        usual, longer = (collect(folders, preset) for preset in ("standard", "long"))
+    except ResultsError:
+        return "Not measured yet.\n"
+    rows = []
+    for name, table in longer.items():
+        for model, (title, beside) in BUDGET_ROWS.items():
+            line, before = table.line(model), usual[name].line(model) if name in usual else None
+            paper = table.benchmark.paper.get(beside)
+            if table.of_rollouts or line is None or before is None or paper is None:
+                continue
+            same = tuple(one for one in before.results if one["seed"] in line.seeds)
+            cells = []
+            for key, theirs in zip(("id_error", "ood_error"), paper, strict=True):
+                ours = [statistic(results, key) for results in (same, line.results)]
+                cells += [*("–" if one is None else str(one) for one in ours), f"{theirs:.4f}"]
+            rows.append([f"{table.benchmark.title}: {title}", *cells])
+    heads = [f"{kind}, {when}" for kind in ("ID", "OOD") for when in ("standard", "long", "paper")]
+    return _aligned(["", *heads], rows) + "\n"
+
+
 def markdown_claims(section: str, folders: Sequence[Path]) -> str:
     """One section of the paper's claims; "summary" counts those of every section."""
     found = claims.judged(folders)
@@ -303,10 +335,14 @@ def markdown_claims(section: str, folders: Sequence[Path]) -> str:
         known = ["summary", "gallery", *found]
         raise UsageError(unknown("section of the paper's claims", section, known))
     lines = claims.lines_of(found[section])
-    numbers = _shared_notes([line[-2] for line in lines])
-    rows = [[*line[:-2], _by_number(line[-2], numbers), f"**{line[-1]}**"] for line in lines]
+    numbers = _shared_notes([line[-3] for line in lines])
+    rows = [
+        [*line, _by_number(differs, numbers), f"**{word}**", why]
+        for *line, differs, word, why in lines
+    ]
     notes = "".join(f"{number}. {note}\n" for note, number in numbers.items())
-    table = _plain_table(claims.COLUMNS, rows)
+    columns = len(claims.COLUMNS) - (not any(why for *_, why in lines))
+    table = _plain_table(claims.COLUMNS[:columns], [row[:columns] for row in rows])
     return f"{table}\nWhat differs, by number:\n\n{notes}" if notes else table
 
 
