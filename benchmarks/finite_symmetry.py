@@ -44,7 +44,7 @@ SAMPLES = {"train": 300, "validation": 100}
 GRIDS = {1: 512, 2: 64}  # on which samples are solved; every second point is kept
 STORED = ("navier_stokes", "navier_stokes_literal")  # half their grid could not hold the vorticity
 EPOCHS = {1: 60, 2: 24}
-# How an FNO without coordinates meets the group, and as which row it is drawn.
+# How an FNO without position channels meets the group, and as which row it is drawn.
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {"row": "fno-nogrid", "drawn": "fno"},
     "average at test": {"samples": 0, "drawn": "fno-aug"},

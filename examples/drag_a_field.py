@@ -2,8 +2,8 @@
 Drag a field
 ============
 
-The whole claim in one curve: three small models of 2-D Burgers, trained on fields in one place,
-predict the same field as it is dragged away and set in motion.
+The whole claim in one curve: three small models of 2-D Burgers, one of them trained on slightly
+moved fields, predict the same field as it is dragged away and set in motion.
 """
 
 from pathlib import Path

@@ -47,8 +47,9 @@ x_mirrored, y_mirrored = (group.act(pacefno.Field(f, now), xi).values for f in (
 # Three operators
 # ---------------
 # ``Symmetrised(fno, "z2")`` averages over the group at test time and is exactly symmetric whatever
-# the operator is; with ``samples=1`` it costs nothing in training, where each sample is shown as
-# it is or mirrored, by chance. ``GroupFNO`` has weights that know the group.
+# the operator is; with ``samples=1`` a training calls the operator once per sample, as without it,
+# and each sample is shown as it is or mirrored, by chance. ``GroupFNO`` has weights that know the
+# group.
 
 sizes = dict(dim=1, in_channels=1, out_channels=1, modes=12)
 torch.manual_seed(0)

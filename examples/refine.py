@@ -75,8 +75,8 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Refinement makes a frame consistent with the encoder; it cannot make the encoder right. The
-# default frame of PACE needs none of it:
+# Refinement makes a frame consistent with the encoder; it cannot make the encoder right. An
+# analytic frame needs none of it; here the one whose slice the samples lie on:
 
 exact = pacefno.PACE(
     operator, group, channels="u: scalar", frame=pacefno.frames.PhaseSlice(group).frame()
