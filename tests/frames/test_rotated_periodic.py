@@ -284,7 +284,7 @@ def test_the_turning_frame_says_that_a_round_field_has_no_angle(dtype: torch.dty
     bump = torch.exp(3 * torch.cos(2 * math.pi * (rows - 0.25)))
     round_ = (bump[:, None] * bump).expand(1, 2, 64, 64).contiguous()
     for values, angle_found in ((round_, False), (waves(64, 1, dtype).values, True)):
-        quality = frame(Field(values, TYPE)).quality[0]
+        quality = frame(Field(values, TYPE)).quality[0].detach()
         assert float(quality[:2].min()) > 0 and bool(quality[2] > 0) == angle_found
 
 

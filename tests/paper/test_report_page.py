@@ -182,7 +182,10 @@ def test_a_seed_that_diverged_is_not_left_out_of_its_mean() -> None:
 
     def row(error: float | None) -> dict[str, object]:
         errors = dict.fromkeys(("ood_error", "ood_error_canonical", "equivariance_error"), error)
-        return {"model": "fno", "id_error": 0.1, "parameters": 3, "train_seconds": 1.0, **errors}
+        same = {"model": "fno", "preset": "quick", "parameters": 3, "train_seconds": 1.0}
+        return {**same, "id_error": 0.1, **errors}
 
     (line,) = table([row(0.2), row(None)])
     assert line[1].startswith("0.1000") and line[2:5] == ["not finite"] * 3
+    two = [row(0.3), row(0.2) | {"preset": "standard"}]  # presets are not averaged
+    assert [line[0] for line in table(two)] == ["FNO, preset standard", "FNO, preset quick"]

@@ -309,13 +309,7 @@ class TurningFrame(Frame):
         flux = torch.stack([(maps[:, 1] * slope).mean(dim=(1, 2)) for slope in slopes], dim=1)
         angle = direction(flux[:, 0], flux[:, 1])
         placed = clip_quality(phase_share(maps[:, 0]).amin(dim=1, keepdim=True))
-        steep = torch.stack(slopes).square().sum(dim=0).sqrt()
-        most = (maps[:, 1].abs() * steep).mean(
-            dim=(1, 2)
-        )  # the flux of slopes that all point alike
-        share = flux.norm(dim=1) / most.clamp_min(torch.finfo(most.dtype).tiny)
-        points = share > torch.finfo(most.dtype).eps ** 0.5  # a round field's flux is round-off
-        turned = torch.where(points, share.clamp(max=1), 0.0)[:, None].to(placed) * placed
+        turned = placed * _share_of_direction(maps[:, 1], slopes, flux)[:, None].to(placed)
         quality = torch.cat([placed.expand(-1, 2), turned], dim=1)
         found = torch.cat([position, angle[:, None].double()], dim=1)
         spatial = torch.where(quality > 0, found, 0.0)
@@ -367,6 +361,19 @@ def scalars_of(field: Field) -> Tensor:
             value = torch.stack([curl, curl + divergence], dim=2)
         parts.append(value)
     return torch.cat(parts, dim=2).flatten(1, 2)
+
+
+@torch.no_grad()
+def _share_of_direction(weight: Tensor, slopes: Sequence[Tensor], flux: Tensor) -> Tensor:
+    """A flux in parts of what slopes that all point alike would give, ``(B,)``; 0 for round-off.
+
+    Round fields have no direction: their slopes cancel but for round-off.
+    """
+    steepness = torch.stack(list(slopes)).norm(dim=0)
+    most = (weight.abs() * steepness).mean(dim=(1, 2))
+    share = flux.norm(dim=1) / most.clamp_min(torch.finfo(most.dtype).tiny)
+    points = share > torch.finfo(most.dtype).eps ** 0.5
+    return torch.where(points, share.clamp(max=1), 0.0)
 
 
 def _slope(density: Tensor, axis: int) -> Tensor:

@@ -91,8 +91,14 @@ def data_preset(preset: str) -> str:
 
 
 def data_digest(benchmark: Benchmark, preset: str, seed: int = DATA_SEED) -> str:
-    """Short for all that determines a dataset: equal digests mean equal samples."""
-    return digest_of(benchmark.recipe.document(data_preset(preset), seed, stationary=False))
+    """Short for all that determines a dataset: equal digests mean equal samples.
+
+    Empty for a preset in which the benchmark has none.
+    """
+    made, recipe = data_preset(preset), benchmark.recipe
+    if made not in recipe.sizes:
+        return ""
+    return digest_of(recipe.document(made, seed, stationary=False))
 
 
 def trained_as(benchmark: Benchmark, model: str) -> str:

@@ -40,6 +40,15 @@ TRAJECTORY_ROWS: dict[str, Row] = {
         split=True,
         trained_as="fno-1-split",
     ),
+    # The same steps with an operator that was trained within frames, each of one snapshot.
+    "pace-20-1-split": Row(
+        "PACE, 20 snapshots, exact linear part, weights of PACE on 1",
+        positions=None,
+        history=20,
+        frame="analytic",
+        split=True,
+        trained_as="pace-1-split",
+    ),
     "fno-aug-1-split": Row(
         "FNO, 1 snapshot + augmentation, exact linear part",
         positions=None,

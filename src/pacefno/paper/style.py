@@ -121,6 +121,7 @@ STYLES: dict[str, Style] = {
     "pace-1": Style(SKY, width=2.4),
     "fno-1-split": Style(VERMILION, ":", width=2.4),
     "pace-20-split": Style(BLUE, "-.", width=2.4),
+    "pace-20-1-split": Style(SKY, "-.", width=2.4),
     "fno-aug-1-split": Style(GREEN, ":", width=2.4),
     "pace-1-split": Style(BLACK, "-.", width=2.4),
     "pace-1-split-mirror": Style(ORANGE, "-.", width=2.4),
