@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What is imported is compiled once and kept, also where the environment says otherwise: tests start many programs.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Tests whose numbers come from the processor's instructions: `make plain` runs them with the plainest ones.
 NUMERICAL := $(addprefix tests/,groups frames operators test_pace.py test_metrics.py \
-  train/test_loss_in_the_canonical_frame.py train/test_training_on_trajectories.py)
+  train/test_loss_in_the_canonical_frame.py)
 
-.PHONY: help demo test plain exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
+.PHONY: help demo test pytest plain exhaustive check lint types bench wheel problems own models explorer tables docs pictures gif clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,8 +19,10 @@ demo: $(STAMP)  ## make a small dataset, train FNO and PACE on it, compare them 
 	$(BIN)/pacefno bench burgers1d --preset quick --models fno,fno-aug,pace --seeds 42 --jobs 3
 	$(BIN)/pacefno report runs/results --runs runs --data datasets --output report
 
-test: $(STAMP) lint types  ## style, types and all tests (8 minutes)
-	@$(BIN)/python -m compileall -q src  # tests start many programs: compile once, not in each
+test: $(STAMP) lint  ## style, types and all tests (8 minutes)
+	@$(MAKE) --no-print-directory -j 2 types pytest  # types need one core for half a minute
+
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 plain: $(STAMP)  ## the numerical tests again, in float32, with the plainest instructions and one thread, as CI does after `make test`
@@ -96,9 +100,8 @@ clean:  ## remove the environment and everything generated
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pacefno needs Python 3.11 or newer, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing torch and the rest into $(VENV) (about two minutes)"
+	@echo "installing torch and the rest into $(VENV) (about two minutes)"  # compiled when imported
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt torch==2.13.0 -e '.[dev]'
-	@$(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib || true  # on all cores, which pip does not
 	@touch $@
 
 $(VENV)/.docs: $(STAMP)

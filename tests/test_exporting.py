@@ -307,6 +307,7 @@ def test_a_program_of_any_grid_runs_on_odd_small_and_other_ones(exported: Path) 
             torch.testing.assert_close(program(field), model(field), atol=1e-5, rtol=0)
 
 
+@pytest.mark.exhaustive
 def test_a_box_per_sample_is_an_input(tmp_path: Path) -> None:
     type = FieldType.parse("u: speed", 1, lengths=8.0)
     model = PACE(fno(1, 1), pacefno.GalileanScaling(), input=type, output=type.at([0.5]))
@@ -506,6 +507,7 @@ def train_a_share(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a training in two processes is among the others
 def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(train_a_share, (tmp_path,), nprocs=2)
     found = torch.load(tmp_path / "gradients.pt", weights_only=True)

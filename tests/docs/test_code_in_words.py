@@ -34,16 +34,19 @@ def test_there_are_examples_in_docstrings() -> None:
     assert len(WITH_EXAMPLES) >= 6 and "pace" in WITH_EXAMPLES
 
 
+def blocks_of(page: str) -> list[str]:
+    """The Python in a page."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks, page
+    return blocks
+
+
 def test_the_blocks_of_pages_run(tmp_path: Path) -> None:
     """In a process of their own, because they register parts and write files."""
-    pages = {"method.md": "", "symmetries.md": SNIPPETS, "adding.md": "", "export.md": ""}
-    program = "blocks = []\n"
-    for page, before in pages.items():
-        text = (DOCS / page).read_text(encoding="utf-8")
-        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        assert blocks, page
-        program += "".join(f"blocks.append({before + block!r})\n" for block in blocks)
-    program += "for block in blocks:\n    exec(block, {'__name__': 'page'})\n"
+    pages = {"method.md": "", "symmetries.md": SNIPPETS, "adding.md": ""}
+    blocks = [before + block for page, before in pages.items() for block in blocks_of(page)]
+    program = f"for block in {blocks!r}:\n    exec(block, {{'__name__': 'page'}})\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
@@ -52,3 +55,11 @@ def test_the_blocks_of_pages_run(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_blocks_on_export_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, because a process of its own would load the whole of torch's compiler again."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks_of("export.md"):
+        exec(block, {"__name__": "page"})
+    assert (tmp_path / "model.pt2").exists()

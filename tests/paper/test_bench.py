@@ -370,7 +370,7 @@ FAST += [("kdv_easy", "fno"), ("kdv_easy", "pace-20")]
 # Refined rows (pace-tta) are left out: refinement now converges further (see CHANGELOG.md).
 SLOW = [(SMOOTH, m) for m in FIELD_ROWS if m != "pace-tta" and (SMOOTH, m) not in FAST]
 SLOW += [("kdv_easy", m) for m in trajectory_rows("z1") if ("kdv_easy", m) not in FAST]
-SLOW += [("navier_stokes", m) for m in ("fno", "pace", "pace-analytic", "pace-oracle")]
+LONGEST = [("navier_stokes", m) for m in ("fno", "pace", "pace-analytic", "pace-oracle")]
 RECORDED = json.loads((FIXTURES / "smoke-reference.json").read_text())
 # Rows that were trained for ablations only have no record on the twin of burgers1d.
 SLOW = [(name, model) for name, model in SLOW if f"{name}/{model}" in RECORDED]
@@ -423,7 +423,11 @@ def predictions(name: str, model: str, source: Source, run: Path) -> Tensor:
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [*FAST, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
+    [
+        *FAST,
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW),
+        *(pytest.param(*pair, marks=pytest.mark.exhaustive) for pair in LONGEST),
+    ],
 )
 def test_smoke_rows_agree_with_the_recorded_ones(
     name: str,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -105,14 +107,19 @@ CHANGES = {
 }
 
 
-def some_pairs(benchmark: str, dtype: torch.dtype, count: int = 6) -> Pairs:
-    """Smooth fields with a place and a direction, on a small grid."""
+@cache
+def smooth_states(benchmark: str, count: int) -> Tensor:
+    """Fields with a place and a direction, without their short waves, on a small grid."""
     chosen = benchmark_named(benchmark)
     assert isinstance(chosen.recipe, PairRecipe)
-    task, law, grid = chosen.task, chosen.recipe.law, chosen.recipe.grid
+    dim, law, grid = chosen.task.dim, chosen.recipe.law, chosen.recipe.grid
     draws = [law.draw(torch.Generator().manual_seed(i), grid) for i in range(count)]
-    small = (32 if task.dim < 3 else 16,) * task.dim
-    states = resample(band_limit(torch.stack(draws), task.dim, 7), small).to(dtype)
+    return resample(band_limit(torch.stack(draws), dim, 7), (32 if dim < 3 else 16,) * dim)
+
+
+def some_pairs(benchmark: str, dtype: torch.dtype, count: int = 6) -> Pairs:
+    """Such fields, and targets that are moved and smaller."""
+    task, states = benchmark_named(benchmark).task, smooth_states(benchmark, count).to(dtype)
     ones = [1] * task.dim
     later = 0.8 * states.roll(2, -1).repeat(1, task.output.snapshots, *ones)
     return Pairs(states.repeat(1, task.input.snapshots, *ones), later)
