@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from pacefno.paper.bench import (
     run_job,
     run_side_by_side,
     score_row,
+    weights_of,
 )
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, data_digest, data_preset, has_preset, trained_as
@@ -309,6 +311,29 @@ def test_an_interrupted_bench_goes_on(places: Places, smoke_source: Source) -> N
         "pace-analytic",
     ]
     assert first["command"] == (f"pacefno bench {SMOOTH} --preset smoke --models fno --seeds 42")
+
+
+def test_rows_that_share_weights_are_measured_together(
+    places: Places, smoke_source: Source
+) -> None:
+    """Results travel between machines, runs do not: a training made again has other weights."""
+    (one,) = plan([SMOOTH], "smoke", ["fno"], [42])
+    (first,) = run_job(one, places, Callbacks(), smoke_source)
+    shutil.rmtree(places.runs)
+    (both,) = plan([SMOOTH], "smoke", ["fno", "pace-analytic"], [42])
+    assert missing_rows(both, places) == ["pace-analytic"]
+    other = first | {"weights": "of another training"}
+    merge_results(places.results, SMOOTH, [other])
+    made = run_job(both, places, Callbacks(), smoke_source)
+    assert next(made)["model"] == "fno"
+    made.close()  # killed between the two rows
+    assert missing_rows(both, places) == ["pace-analytic"]
+    merge_results(places.results, SMOOTH, [other | {"model": "pace-analytic"}])
+    assert missing_rows(both, places) == ["pace-analytic"], "it is of another training"
+    list(run_job(both, places, Callbacks(), smoke_source))
+    rows = results_file(places.results, SMOOTH).read()
+    run = run_folder(places.runs, SMOOTH, "fno", "smoke", 42)
+    assert [row["weights"] for row in rows] == [weights_of(run)] * 2
 
 
 def test_a_damaged_result_of_a_training_is_made_again(places: Places, smoke_source: Source) -> None:

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
+from pacefno.checkpoint import FINAL
 from pacefno.data import prepare
 from pacefno.data.samples import Source
 from pacefno.data.workers import run_jobs
 from pacefno.errors import UsageError
-from pacefno.files import lock_folder, make_folder, write_text
+from pacefno.files import lock_folder, make_folder, sha256_of, write_text
 from pacefno.paper import DATA_SEED, SEEDS
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for, data_digest, data_preset, has_preset, trained_as
@@ -148,7 +149,10 @@ def plan(
 
 
 def missing_rows(job: Job, places: Places) -> list[str]:
-    """The rows of a job that have no result yet; rows of another dataset are an error."""
+    """The rows of a job that have no result yet; rows of another dataset are an error.
+
+    Where one row was measured with the weights of the run, so are the others, which share them.
+    """
     file = results_file(places.results, job.benchmark)
     rows, digest = file.read(), data_digest(benchmark_named(job.benchmark), job.preset)
     for row in rows:
@@ -158,8 +162,12 @@ def missing_rows(job: Job, places: Places) -> list[str]:
                 f"of {job.benchmark} than is made now: move {places.results} and {places.runs} "
                 "away, or name others with --results and --runs"
             )
-    done = {file.key_of(row) for row in rows}
-    return [name for name in job.rows if (job.preset, name, job.seed) not in done]
+    done = {file.key_of(row): row.get("weights") for row in rows}
+    keys = {name: (job.preset, name, job.seed) for name in job.rows}
+    run = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
+    if is_finished(run) and (own := weights_of(run)) in [done.get(key) for key in keys.values()]:
+        return [name for name, key in keys.items() if done.get(key) != own]
+    return [name for name, key in keys.items() if key not in done]
 
 
 # --- the work -------------------------------------------------------------------------------------
@@ -184,15 +192,20 @@ def prepare_data(
 def run_job(
     job: Job, places: Places, callbacks: Callbacks, source: Source | None = None
 ) -> Iterator[Result]:
-    """Train (or go on, or skip) and score every missing row; each is stored before the next."""
+    """Train (or go on, or skip) and score every missing row; each is stored before the next.
+
+    After a training all rows of the job are scored: those that are there have other weights.
+    """
     benchmark = benchmark_named(job.benchmark)
     config = config_for(benchmark, job.trained, job.preset, job.seed)
     folder = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
-    data = source or prepare_data(benchmark, job.preset, places.data)
-    if not is_finished(folder):
+    data, rows = source or prepare_data(benchmark, job.preset, places.data), list(job.rows)
+    if is_finished(folder):
+        rows = missing_rows(job, places)
+    else:
         train(config, data, folder, resume=True, callbacks=callbacks)
     check_settings(folder, config)
-    for name in missing_rows(job, places):
+    for name in rows:
         row = score_row(folder, benchmark, name, data)
         row["dataset"] = data_digest(benchmark, job.preset)
         row["command"] = (
@@ -250,7 +263,12 @@ def score_row(run: Path, benchmark: Benchmark, model: str, source: Source) -> Re
     result |= score(own.model, config.task, source, way, ood=benchmark.ood)
     result["train_seconds"] = round(own.train_seconds, 1)
     result["finished"] = own.finished
-    return result | machine(own.model)
+    return result | machine(own.model) | {"weights": weights_of(run)}
+
+
+def weights_of(run: Path) -> str:
+    """Short for the weights of a finished run: another training has others."""
+    return sha256_of(run / FINAL)[:16]
 
 
 def headline(row: Result) -> str:

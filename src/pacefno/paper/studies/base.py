@@ -15,12 +15,10 @@ from typing import Any, NamedTuple, TypeAlias, final
 import torch
 from torch import Tensor
 
-from pacefno.checkpoint import FINAL
 from pacefno.data import PairDataset, Pairs, Source
 from pacefno.data.samples import Grid
 from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType
-from pacefno.files import sha256_of
 from pacefno.frames import AdamRefiner, Energy, Frame, GaussNewton
 from pacefno.inference import BATCH, Inference
 from pacefno.metrics import canonical_error, relative_l2
@@ -34,6 +32,7 @@ from pacefno.paper.bench import (
     load_row,
     prepare_data,
     run_folder,
+    weights_of,
 )
 from pacefno.paper.benchmarks import Benchmark, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, trained_as
@@ -221,7 +220,7 @@ class Scope:
 
     def identity(self, run: Path, seed: int, **what: Any) -> Cell:
         """What tells a cell about a run from others; other weights make it anew."""
-        return {"preset": self.preset, **what, "seed": seed, "weights": sha256_of(run / FINAL)[:16]}
+        return {"preset": self.preset, **what, "seed": seed, "weights": weights_of(run)}
 
     def run_folder(self, name: str, seed: int) -> Path:
         """The folder of a training."""
