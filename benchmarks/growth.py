@@ -101,9 +101,8 @@ def build(case: Case) -> nn.Module:
     channels = case.dim
     if case.model == "group":
         kinds = "u: velocity"
-        return GroupFNO(
-            case.dim, channels, channels, case.width, case.modes, group=case.group, channels=kinds
-        )
+        sizes = case.dim, channels, channels, case.width, case.modes
+        return GroupFNO(*sizes, group=case.group, channels=kinds, norm=True)
     if case.model == "peer":
         from neuralop.models import FNO
 

@@ -130,8 +130,13 @@ def test_slopes_are_measured_in_the_lengths_of_the_box(dtype: torch.dtype) -> No
     wave = torch.sin(2 * math.pi * x)
     along_x, along_y = wave[:, None].expand(16, 16)[None, None], wave.expand(16, 16)[None, None]
     target, prediction = along_x.clone(), along_x + along_y
-    for lengths, expected in ((None, 1.0), ((3.0, 3.0), 1.0), ((1.0, 4.0), 0.25)):
-        assert float(relative_h1(prediction, target, lengths)) == pytest.approx(expected, rel=1e-5)
+    exact = 1e-6 if dtype == torch.float32 else 1e-12
+    boxes = ((None, 1.0), ((3.0, 3.0), 1.0), ((2 * math.pi, 1.1), 2 * math.pi / 1.1))
+    for lengths, expected in boxes:
+        assert float(relative_h1(prediction, target, lengths)) == pytest.approx(expected, rel=exact)
+    sides = torch.tensor([[1.1, 1.1], [2 * math.pi, 1.1]], dtype=torch.float64)  # of each sample
+    found = relative_h1(*(part.expand(2, -1, -1, -1) for part in (prediction, target)), sides)
+    assert found.tolist() == pytest.approx([1.0, 2 * math.pi / 1.1], rel=exact)
 
 
 def test_a_perfect_prediction_has_a_finite_gradient(dtype: torch.dtype) -> None:

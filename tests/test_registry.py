@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from group_examples import EXAMPLES
 from pacefno import registry
+from pacefno.errors import UsageError
 from pacefno.fields import Field, FieldType, Kind
 from pacefno.frames import FRAMES, SLICES, CanonicalSlice, Estimate, Frame
 from pacefno.groups import GROUPS, Group, PointGroup, Translation
@@ -155,6 +156,27 @@ def test_what_cannot_be_rebuilt_is_named() -> None:
         build(spec)
     with pytest.raises(ValueError, match=r"operator 'fno'.*'depth'"):
         build(spec_of(FNO(1, 1, 1, 4, 3)) | {"depth": 3})
+    with pytest.raises(UsageError, match="group 'galilean': .*'str' and 'int'"):
+        build({"part": "group", "name": "galilean", "dim": "1"})
+
+
+class Broken(nn.Module):
+    """An operator whose author has made a mistake."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width + "1"  # type: ignore[operator]
+
+
+def test_a_mistake_in_a_class_from_elsewhere_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry._CLASSES["operator"], "broken", Broken)
+    with pytest.raises(TypeError, match="unsupported operand") as mistake:
+        build({"part": "operator", "name": "broken", "width": 3})
+    assert mistake.traceback[-1].name == "__init__"
+    with pytest.raises(UsageError, match="operator 'broken': .*'depth'"):
+        build({"part": "operator", "name": "broken", "width": 3, "depth": 1})
 
 
 # --- from outside the package: one class and one line for each

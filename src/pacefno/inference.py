@@ -259,7 +259,13 @@ def build_frame(spec: Spec, group: Group, slice: CanonicalSlice, type: FieldType
     if spec["name"] == "analytic" and "slice" not in spec:
         return slice.frame()
     context = {} if "slice" in spec else {"slice": slice}
-    found: Frame = build({"part": "frame", **spec}, group=group, type=type, **context)
+    found: Frame
+    try:
+        found = build({"part": "frame", **spec}, group=group, type=type, **context)
+    except UsageError:
+        raise
+    except ValueError as error:  # sizes that it refuses were chosen by the user
+        raise UsageError(f"frame {spec['name']!r}: {error}") from error
     return found
 
 

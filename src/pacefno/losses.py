@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pacefno.fields import FieldType
+from pacefno.fields import Box, FieldType
 from pacefno.groups import Group
 from pacefno.metrics import canonical_pair, relative_h1, relative_l2
 
@@ -54,19 +54,21 @@ def objective(
     true: Tensor,
     weights: Weights,
     reference: Tensor | None = None,
+    box: Box | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The total loss and its parts (means over the batch); a term of weight zero is not computed.
 
     ``true`` are the elements of ``group`` that moved the samples, ``estimated`` the frames that the
     model found, or None for a model without a frame: the frame terms are then left out. The error
     is divided by the norm of ``reference``, such as the target before it was moved, or of the
-    target.
+    target. Slopes are those in the box of ``output``, or in a ``box`` for each sample.
     """
     error = relative_l2(prediction, target, per_channel=weights.per_channel, reference=reference)
     parts = {"l2": error.mean()}
     total = parts["l2"]
     if weights.h1:
-        parts["h1"] = relative_h1(prediction, target, output.lengths).mean()
+        lengths = output.lengths if box is None else box.lengths
+        parts["h1"] = relative_h1(prediction, target, lengths).mean()
         total = total + weights.h1 * parts["h1"]
     if weights.invariant:
         first_p, first_y = (

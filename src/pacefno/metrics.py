@@ -49,23 +49,24 @@ def relative_l2_channels(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def relative_h1(
-    prediction: Tensor, target: Tensor, lengths: Sequence[float] | None = None
+    prediction: Tensor, target: Tensor, lengths: Sequence[float] | Tensor | None = None
 ) -> Tensor:
     """``| |K| F(p - y) | / | |K| F(y) |``: the H1 seminorm of the paper's loss, ``(B,)``.
 
-    ``lengths`` are those of the box, by default all alike.
+    ``lengths`` are those of the box, or ``(B, dim)`` of one for each sample; by default all alike.
     """
     _same_shape(prediction, target)
     return _ratio(_gradient_norm(prediction - target, lengths), _gradient_norm(target, lengths))
 
 
-def _gradient_norm(field: Tensor, lengths: Sequence[float] | None) -> Tensor:
+def _gradient_norm(field: Tensor, lengths: Sequence[float] | Tensor | None) -> Tensor:
     shape = tuple(field.shape[2:])
     spectrum = to_spectrum(field, len(shape))
-    k = wavenumbers(shape, dtype=spectrum.real.dtype, device=field.device)
-    if lengths is not None and len(set(lengths)) > 1:  # a common factor cancels in the ratio
-        k = k / torch.tensor(lengths).to(k).reshape(-1, *[1] * len(shape))
-    k2 = k.square().sum(dim=0)
+    k = wavenumbers(shape, dtype=spectrum.real.dtype, device=field.device)[None]
+    if lengths is not None:
+        sides = torch.as_tensor(lengths, dtype=k.dtype, device=k.device)
+        k = k / sides.reshape(-1, len(shape), *[1] * len(shape))
+    k2 = k.square().sum(dim=1, keepdim=True)  # (B or 1, 1, *half_grid)
     weights = spectral_weights(shape, dtype=k2.dtype, device=field.device) * k2
     energy = (spectrum.real.square() + spectrum.imag.square()) * weights
     return _sqrt(energy.flatten(1).sum(dim=1))

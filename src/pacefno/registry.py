@@ -174,11 +174,15 @@ def build(spec: Spec, **context: Any) -> Any:
         key: _built(value, context) for key, value in spec.items() if key not in ("part", "name")
     }
     given = {key: value for key, value in context.items() if key in wanted and key not in settings}
+    fits = False
     try:
         inspect.signature(cls).bind(**given, **settings)
-    except TypeError as error:  # only of names: what goes wrong inside keeps its traceback
+        fits = True
+        return cls(**given, **settings)
+    except TypeError as error:
+        if fits and cls.__module__.partition(".")[0] != __package__:
+            raise  # inside a class from elsewhere, whose author needs the traceback
         raise UsageError(f"{spec['part']} {spec['name']!r}: {error}") from error
-    return cls(**given, **settings)
 
 
 def _built(value: Any, context: Mapping[str, Any]) -> Any:

@@ -228,6 +228,15 @@ def test_the_linear_part_of_a_benchmark_is_that_of_its_equation(name: str) -> No
     assert torch.allclose(split(small), truth, atol=1e-12)
 
 
+def test_the_box_is_not_rounded_to_the_precision_of_the_field() -> None:
+    """Over many steps a phase that is off by a rounding of the length would add up."""
+    length = 2 * math.pi / 0.7
+    split = SplitStep(NoChange(), [(3, -1.0)], [length], 0.1)
+    found = split._wavenumbers((16,), torch.zeros(1, 1, 16), None)
+    exact = 2 * math.pi * torch.arange(9, dtype=torch.float64) / length
+    assert torch.allclose(found[0, 0].abs(), exact, rtol=1e-15)
+
+
 class Squares(nn.Module):
     """Half the square of the first channel, on the points that it is given."""
 

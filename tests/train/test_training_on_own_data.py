@@ -301,11 +301,14 @@ def test_every_row_has_settings_for_any_grid(model: str) -> None:
         own_settings(TASK, source, model, "paper")
 
 
-@pytest.mark.parametrize("row", ["gfno", "fno-symmetrised", "pace-tta"])
+@pytest.mark.parametrize(
+    "row", ["gfno", "fno-symmetrised", "pace-tta", "pace-products", "fno-nogrid"]
+)
 def test_a_row_with_an_operator_or_weights_of_its_own_goes_around_no_other(row: str) -> None:
     values = torch.randn(6, 1, 16, 16)
-    with pytest.raises(UsageError, match="cannot be put around an operator of your own"):
+    with pytest.raises(UsageError, match="says which operator|no training of its own") as refused:
         own_settings(TASK, ArraySource(values, values.clone()), f"{row}:torch.nn:Identity", "quick")
+    assert str(refused.value).endswith(": fno, fno-aug, pace, pace-free, pace-cnn can")
 
 
 @pytest.mark.parametrize("model", SYMMETRISED)
@@ -354,6 +357,32 @@ def test_an_operator_that_no_machine_holds_is_refused() -> None:
         UsageError, match=r"need \d+ GB, this machine has .* smaller operator.width"
     ):
         check_memory(huge)
+
+
+class UsesNumpy(nn.Module):
+    """An operator that cannot be built without memory, for a look at its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.from_numpy(np.array(torch.ones(2).tolist())))
+        self.steps = int(torch.linspace(0, 1, 3).numpy().size)
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field * self.scale.mean()
+
+
+def test_an_operator_whose_size_cannot_be_foreseen_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(pacefno.registry._CLASSES["operator"], "uses-numpy", UsesNumpy)
+    config = own_settings(TASK, pairs_source(), "fno")
+    check_memory(config.model_copy(update={"operator": {"name": "uses-numpy"}}))
+
+
+def test_a_group_without_anything_to_find_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    still = Task(input=TASK.input, output=TASK.output, group=pacefno.groups.Trivial(2))
+    with pytest.raises(UsageError, match="frame 'equivariant': .* use IdentityFrame"):
+        pacefno.fit(still, pairs_source(), tmp_path / "run", preset="smoke")
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -416,6 +445,8 @@ def test_scores_tell_a_model_that_follows_from_one_that_does_not(
     if rollout:
         assert pace["rollout_error_moved"] == pytest.approx(pace["rollout_error"], rel=1e-2)
         assert len(pace["rollout_error"]) == SNAPSHOTS - 1
+        refined = score_own(model, task, source, moves=moves, inference="refined")
+        assert not any(key.startswith("rollout") for key in refined), "rollouts are not refined"
 
 
 def test_the_error_at_rest_is_the_mean_over_the_test_samples(tmp_path: Path) -> None:
@@ -469,6 +500,19 @@ def test_a_run_whose_document_was_edited_says_so(home: Path) -> None:
     assert "was changed since" not in call("evaluate", home / "run")
 
 
+def test_a_report_leaves_out_what_cannot_be_scored(home: Path, tmp_path: Path) -> None:
+    document = home / "task.toml"
+    text = document.read_text()
+    try:
+        document.write_text(text.replace("times = [1]", "times = [2]"))
+        said = call("report", home / "run", "--output", tmp_path, code=2)
+    finally:
+        document.write_text(text)
+    said = " ".join(said.split())
+    assert "run is left out: the model was trained for output" in said
+    assert "none of these runs could be loaded" in said
+
+
 def test_samples_are_boosted_by_the_speed_of_their_flow_and_not_by_their_pressure() -> None:
     type = pacefno.FieldType.parse("u v: velocity, p: scalar", 2)
     task = Task(input=type, output=type.at([1]), group=pacefno.Galilean(2))
@@ -492,6 +536,13 @@ def test_shifts_turns_and_boosts_are_swept_apart_and_nothing_without_a_motion() 
     }
     still = Task(input=TASK.input, output=TASK.output, group=pacefno.groups.Trivial(2))
     assert draw_sweeps(still, [Scored({"model": "fno"}, {}, {})], "still") is None
+    points, far = {"shift": [(0.0, 0.1), (1.0, 0.2)]}, {"shift": "0.5 periods"}
+    rows = [{"model": "fno", "preset": preset} for preset in ("quick", "standard")]
+    drawing = draw_sweeps(still, [Scored(row, points, far) for row in rows], "two")
+    assert drawing is not None
+    lines = drawing.figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["FNO, preset quick", "FNO, preset standard"]
+    assert lines[0].get_linestyle() != lines[1].get_linestyle()
 
 
 def test_training_leaves_the_mode_of_torch_as_it_was(tmp_path: Path) -> None:
@@ -520,7 +571,9 @@ def test_a_finished_run_is_not_trained_again(home: Path) -> None:
     text = document.read_text()
     try:  # another split: what it was trained on would be among the test samples
         document.write_text(text.replace("[data]", "[data]\nseed = 977"))
-        assert "other settings (data" in call(*words, "--resume", code=2)
+        assert "other settings (data.seed was 0, now 977)" in call(*words, "--resume", code=2)
+        document.write_text(text.replace("[data]", "[data]\nsplit_by = 'trajectory'"))
+        assert "is finished already" in call(*words, "--resume"), "it is what is so anyway"
     finally:
         document.write_text(text)
 
@@ -529,8 +582,8 @@ def test_trainings_on_two_datasets_are_told_apart() -> None:
     benchmark = benchmark_named("burgers1d")
     one, same, other = (config_for(benchmark, "fno", "smoke", 42, seed) for seed in (42, 42, 7))
     assert settings_since(one.model_dump(mode="json"), same) == ""
-    assert "data" in settings_since(one.model_dump(mode="json"), other)
-    unknown = one.model_copy(update={"data": ""})  # of an earlier version
+    assert "data.seed was 42, now 7" in settings_since(one.model_dump(mode="json"), other)
+    unknown = one.model_copy(update={"data": {}})  # of an earlier version
     assert settings_since(unknown.model_dump(mode="json"), other) == ""
 
 

@@ -225,6 +225,8 @@ def test_trajectories_are_scored_only_with_bounds_of_their_motion() -> None:
     model, task = built("kdv", "fno", torch.float32), settings("fno", benchmark="kdv").task
     with pytest.raises(UsageError, match="ood="):
         score(model, task, InMemory({"test": waves("kdv", 2, 140)}))
+    with pytest.raises(UsageError, match="rollouts find each frame at once"):
+        score(model, task, InMemory({"test": waves("kdv", 2, 140)}), "oracle", ood=((), ()))
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -245,6 +247,15 @@ def test_windows_depend_on_seed_and_epoch_alone() -> None:
     assert not torch.equal(one[0].input, later[0].input)
     assert len(drawn("fno", 0, "schedule.passes=3")) == 6
     assert window_data("fno", "schedule.passes=3").steps() == 6
+
+
+def test_targets_before_they_were_moved_are_there_in_boxes_of_their_own_too() -> None:
+    moved, still = (
+        drawn("fno-aug", 0, f"schedule.moved={moved}", "loss.relative_to=unmoved")[0]
+        for moved in ("true", "false")
+    )
+    assert moved.unmoved is not None and moved.box is not None
+    assert torch.equal(moved.unmoved, still.target) and not torch.equal(moved.target, still.target)
 
 
 def test_two_processes_share_each_batch_of_windows() -> None:

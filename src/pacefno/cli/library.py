@@ -282,9 +282,7 @@ def _plan_own(
 ) -> Plan:
     """The settings of a training on one's own data, its samples, and its folder."""
     from pacefno.data.own import open_task
-    from pacefno.files import digest_of
     from pacefno.paper.bench import run_folder
-    from pacefno.task import read_toml
     from pacefno.train.config import with_overrides
     from pacefno.train.defaults import own_settings
 
@@ -300,7 +298,6 @@ def _plan_own(
         "task_document": path.read_text(),
     }
     config = own_settings(task, source, chosen, preset, seed, labels)
-    config = config.model_copy(update={"data": digest_of(read_toml(path)["data"])})
     if "group" in config.operator:
         say(
             f"{chosen} assumes that the equation has the symmetry {config.operator['group']}: "

@@ -156,18 +156,19 @@ def _score_all(runs: list[Path]) -> list[tuple[Task, list[Scored]]]:
             try:
                 trained, of = load_own(run, None)
                 task, source = open_own(run, trained.config.labels, None)
+                moves = own_moves(task, source)
+                row, lost = finite(score_loaded(trained, of, source, moves))
+                sweep = sweep_own(trained.model, task, source, moves)
             except (UsageError, Failure) as error:  # an operator of one's own, data that are gone
-                say(f"warning: left out: {error}")
+                say(f"warning: {run} is left out: {error}")
                 continue
-            moves = own_moves(task, source)
-            row, lost = finite(score_loaded(trained, of, source, moves))
             if lost:
                 say(f"warning: {run}: not finite: {', '.join(lost)}")
             largest = {
                 kind: _in_words(sizes.values(), UNITS[kind])
                 for kind, sizes in moves.by_kind(task.group).items()
             }
-            scored = Scored(row, sweep_own(trained.model, task, source, moves), largest)
+            scored = Scored(row, sweep, largest)
             tasks.setdefault(task.model_dump_json(), (task, []))[1].append(scored)
             display(number, len(runs), run.name)
     if not tasks:

@@ -62,6 +62,10 @@ class DataSettings(Settings):
             )
         return self
 
+    def document(self) -> dict[str, Any]:
+        """What determines the samples, as plain data."""
+        return self.model_dump(mode="json", exclude={"allow"})
+
     def axes_of(self, array: str) -> tuple[str, ...]:
         """The roles of an array's axes."""
         text = self.axes if isinstance(self.axes, str) else self.axes.get(array)

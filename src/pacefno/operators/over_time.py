@@ -222,7 +222,7 @@ class SplitStep(nn.Module):
         ik = 1j * self._wavenumbers(grid, field, box)  # (B or 1, dim, *half_grid)
         powers = ((factor * ik**power).sum(dim=1) for power, factor in self.linear)
         rate = sum(powers, torch.zeros_like(ik[:, 0]))[:, None]
-        step = self._exactly([self.step], field) if box is None else box.step.double()
+        step = _in_float64([self.step], field) if box is None else box.step.double()
         step = step.reshape(-1, 1, *[1] * dim)
         # Nodes are equally spaced, so that one exponential and its powers serve all of them.
         pieces, ticks = (self.nodes - 1, range(self.nodes)) if self.nodes > 1 else (2, [1])
@@ -262,12 +262,13 @@ class SplitStep(nn.Module):
     def _wavenumbers(self, grid: tuple[int, ...], field: Tensor, box: Box | None) -> Tensor:
         """``2 pi k / L`` of each sample in float64, ``(B or 1, dim, *half_grid)``."""
         numbers = wavenumbers(grid, device=field.device)
-        lengths = self._exactly([self.lengths], field) if box is None else box.lengths.double()
+        lengths = _in_float64([self.lengths], field) if box is None else box.lengths.double()
         return 2 * math.pi * numbers / lengths.reshape(*lengths.shape, *[1] * len(self.lengths))
 
-    def _exactly(self, values: Sequence[Any], field: Tensor) -> Tensor:
-        """Numbers where the field is, but in float64 whatever its precision."""
-        return torch.tensor(values, dtype=torch.float64, device=field.device)
+
+def _in_float64(values: Sequence[Any], field: Tensor) -> Tensor:
+    """Numbers where the field is, whatever its precision."""
+    return torch.tensor(values, dtype=torch.float64, device=field.device)
 
 
 def with_norm_of(field: Tensor, made: Tensor) -> Tensor:

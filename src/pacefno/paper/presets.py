@@ -67,7 +67,7 @@ def config_for(
     config = make_config(
         {
             "labels": labels,
-            "data": data_digest(benchmark, preset, data_seed),
+            "data": {"seed": data_seed, "digest": data_digest(benchmark, preset, data_seed)},
             "seed": seed,
             "task": task,
             "operator": operator,

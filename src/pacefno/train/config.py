@@ -91,13 +91,13 @@ class RunConfig(Settings):
     ``operator`` and ``frame`` are specifications of registered parts, ``{"name": ..., settings}``;
     without a frame the model is the plain operator. ``scaling`` says how inputs and outputs are
     standardised: each channel by itself ("channels"), all alike ("uniform"), not at all ("none"),
-    or in the way that commutes with a point group (its name). ``data`` is a digest of what
-    determines the samples, so that a training never goes on with others; empty where nobody can
-    tell. ``labels`` are for people and tables.
+    or in the way that commutes with a point group (its name). ``data`` is what determines the
+    samples, so that a training never goes on with others; empty where nobody can tell. ``labels``
+    are for people and tables.
     """
 
     labels: dict[str, str] = Field(default_factory=dict)
-    data: str = ""
+    data: dict[str, Any] = Field(default_factory=dict)
     seed: int = 42
     task: Task
     operator: dict[str, Any]

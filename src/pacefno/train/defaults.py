@@ -219,6 +219,14 @@ NUMBERS_PER_BATCH = 2**18  # of a field; larger samples make smaller batches
 POINT_GROUPS_ASSUMED = {1: "z2", 2: "p4"}
 ROUND_OFF = 1e-9  # by which a coordinate may differ from an exact one
 PLAIN = "fno"  # the row of an operator of one's own: no frame, not moved
+# Rows that say nothing of the operator itself, so that any other can stand in its place.
+AROUND_ANY = [
+    name
+    for name in trainable()
+    if (row := FIELD_ROWS[name]).operator == FIELD_ROWS[PLAIN].operator
+    and row.positions == FIELD_ROWS[PLAIN].positions
+    and not row.settings
+]
 
 
 def own_settings(
@@ -259,6 +267,7 @@ def own_settings(
     config = make_config(
         {
             "labels": {"model": model, "preset": preset, **(labels or {})},
+            "data": source.settings.document() if isinstance(source, FileSource) else {},
             "seed": seed,
             "task": task,
             "operator": operator,
@@ -332,11 +341,11 @@ def own_row(model: str) -> Row:
         return row
     if name in FIELD_ROWS and ":" in rest:
         row = row_named(FIELD_ROWS, name)
-        if row.operator != FIELD_ROWS[PLAIN].operator or row.trained_as:
+        if name not in AROUND_ANY:
             raise UsageError(
-                f"{model!r}: {name} cannot be put around an operator of your own, because it has "
-                f"{'no training' if row.trained_as else 'an operator'} of its own: train "
-                f"{rest!r}, or pace:{rest}"
+                f"{model!r}: {name} cannot be put around an operator of your own, because it "
+                f"{'has no training of its own' if row.trained_as else 'says which operator it is'}"
+                f": {', '.join(AROUND_ANY)} can"
             )
         return _around(row, import_operator(rest))
     return _around(FIELD_ROWS[PLAIN], import_operator(model))

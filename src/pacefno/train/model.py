@@ -27,7 +27,7 @@ def build_model(config: RunConfig, scales: tuple[Scale, Scale] | None = None) ->
     task = config.task
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        with _chosen("operator", config.operator):
+        with _chosen(config.operator):
             operator = build({"part": "operator", **config.operator})
         if config.scaling != "none" and scales is not None:
             operator = Standardised(operator, *_admissible(config, scales))
@@ -36,8 +36,7 @@ def build_model(config: RunConfig, scales: tuple[Scale, Scale] | None = None) ->
             group = Trivial(task.dim)
             frame = build({"part": "frame", "name": "identity"}, group=group, type=task.input)
         else:
-            with _chosen("frame", config.frame):
-                frame = build_frame(config.frame, group, task.slice, task.input)
+            frame = build_frame(config.frame, group, task.slice, task.input)
         return PACE(
             operator,
             group,
@@ -77,7 +76,7 @@ def check_memory(config: RunConfig) -> None:
     In training each weight comes with its gradient and the optimiser's two moments.
     """
     try:
-        with torch.device("meta"), _chosen("operator", config.operator):
+        with torch.device("meta"), _chosen(config.operator):
             planned = build({"part": "operator", **config.operator})
     except Exception:  # it looks at values, or is wrong: what is built next says so
         return
@@ -92,14 +91,14 @@ def check_memory(config: RunConfig) -> None:
 
 
 @contextmanager
-def _chosen(part: str, spec: Spec) -> Iterator[None]:
-    """Sizes that a part refuses were chosen by the user: its error is one that they can mend."""
+def _chosen(operator: Spec) -> Iterator[None]:
+    """Sizes that an operator refuses were chosen by the user, whose error it then is."""
     try:
         yield
     except ValueError as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{part} {spec['name']!r}: {error}") from error
+        raise UsageError(f"operator {operator['name']!r}: {error}") from error
 
 
 def _admissible(config: RunConfig, scales: tuple[Scale, Scale]) -> tuple[Scale, Scale]:

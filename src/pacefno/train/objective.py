@@ -149,6 +149,7 @@ class Loss:
             batch.xi,
             self._weights(epoch),
             reference,
+            batch.box,
         )
 
     def ratios(self, parts: dict[str, Tensor], frame: nn.Module, epoch: int) -> dict[str, Tensor]:

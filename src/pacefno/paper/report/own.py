@@ -6,6 +6,7 @@ Every run is scored on the held-out samples of the task that it was trained on.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,8 @@ class Scored:
 
 def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """One line per model and preset, in the order of their errors when moved; seeds together."""
-    trainings = list(dict.fromkeys((row["model"], row["preset"]) for row in rows))
     lines = []
-    for model, preset in trainings:
+    for (model, preset), title in titles(rows).items():
         own = [row for row in rows if (row["model"], row["preset"]) == (model, preset)]
         found = {key: statistic(own, key) for key in COLUMNS}
         order = found["ood_error_canonical"]
@@ -64,11 +64,18 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         ]
         cells[-2] = f"{own[0]['parameters']:,}"
         cells[-1] = f"{float(own[0]['train_seconds']):.0f}"
-        title = title_of(model)
-        if len({other for name, other in trainings if name == model}) > 1:
-            title += f", preset {preset}"
         lines.append((float("inf") if order is None else order.mean, [title, *cells]))
     return [cells for _, cells in sorted(lines, key=lambda line: line[0])]
+
+
+def titles(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """Titles by model and preset, which is named where a model has several."""
+    trainings = dict.fromkeys((row["model"], row["preset"]) for row in rows)
+    presets = Counter(model for model, _ in trainings)
+    return {
+        (model, preset): title_of(model) + (f", preset {preset}" if presets[model] > 1 else "")
+        for model, preset in trainings
+    }
 
 
 def draw_sweeps(task: Task, scored: Sequence[Scored], name: str) -> Drawing | None:
@@ -76,14 +83,19 @@ def draw_sweeps(task: Task, scored: Sequence[Scored], name: str) -> Drawing | No
     kinds = list(dict.fromkeys(kind for one in scored for kind in one.sweep))
     if not kinds:
         return None
+    known = titles([one.row for one in scored])
+    first = {model: (model, preset) for model, preset in reversed(known)}.values()
     # One scale for all panels: what looks flat is flat.
     figure, (axes,) = panels(4.2 * len(kinds), 3.6, 1, len(kinds), sharey=True)
     for i, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
         for one in scored:
-            model = one.row["model"]
+            key = one.row["model"], one.row["preset"]
+            look = line_look(key[0], known[key], marker=True)
+            if key not in first:
+                look["linestyle"] = ":"
             points = one.sweep.get(kind, [])
             xs, ys = [x for x, _ in points], [y for _, y in points]
-            axis.plot(xs, ys, **line_look(model, marker=True))
+            axis.plot(xs, ys, **look)
         share = f"{kind}, as a share of {scored[0].largest[kind]}"
         finish(axis, share, "relative error in its own frame" if i == 0 else "", log="y")
     legend_below(figure)
