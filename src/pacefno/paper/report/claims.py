@@ -594,7 +594,8 @@ NOTES = {
     "pace-analytic": "`pace-analytic` is the plain FNO with an analytic frame",
     "gfno": "as many weights as the FNO (paper: its width); the right kinds of channels",
     "pace-cnn": "the encoder is our reading of one sentence",
-    "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem",
+    "pace-cnn-tta": "keeps the best frame on its way; residual wrapped (1 - cos) on every problem; "
+    "its three trainings are others than those of the one-shot row (the ablation has both of one)",
 }
 SPLIT = {  # with an exact linear part
     "fno": ("fno-1-split",), "fno-aug": ("fno-aug-1-split",), "pace-1": ("pace-1-split",),
