@@ -251,8 +251,9 @@ def test_a_model_has_a_line_and_a_shared_difference_a_number(tmp_path: Path) -> 
     assert note == claims.OWN and claims.OWN not in table and f"| {number} | **not** |" in table
     shown = next(line for line in table.splitlines() if "shallow water: PACE-FNO (one" in line)
     assert f"{ways[0]}, standard" in shown and f"<br>{ways[1]}, standard" in shown
-    assert "| 3<br>1 |" in shown and "| **partly** |" in shown
-    assert "`pace-products-long` at `standard` is good enough, but with 1 of 3 seeds" in shown
+    assert " (3 seeds)<br>" in shown and " (1 seed) |" in shown
+    missing = "`pace-products-long` at `standard` is good enough, but with 1 of 3 seeds"
+    assert f"| **partly**: {missing}" in shown
 
 
 def test_every_line_that_is_partly_done_says_what_is_missing(tmp_path: Path) -> None:

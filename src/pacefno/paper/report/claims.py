@@ -782,15 +782,32 @@ def judged(folders: Sequence[Path]) -> dict[str, list[tuple[Claim, Finding]]]:
     }
 
 
-COLUMNS = ("the paper's", "command", "result", "seeds", "differs", "", "what is missing")
+COLUMNS = ("the paper's, and the command", "result", "differs", "status")
 
 
 def lines_of(found: Sequence[tuple[Claim, Finding]]) -> list[list[str]]:
-    """The rows of one section, as text."""
+    """The rows of one section, as text; a status that is not done says what is missing."""
     return [
-        [c.what, f"`{c.command}`" if c.command else "", f.result, f.seeds, c.differs, f.word, f.why]
-        for c, f in found
+        [
+            f"{claim.what}\n`{claim.command}`" if claim.command else claim.what,
+            result_and_seeds(finding),
+            claim.differs,
+            f"{finding.word}: {finding.why}" if finding.why else finding.word,
+        ]
+        for claim, finding in found
     ]
+
+
+def result_and_seeds(finding: Finding) -> str:
+    """Each line of a result with its number of seeds, or all of them with one number."""
+
+    def words(count: str) -> str:
+        return "" if count in ("", "0") else f" ({count} seed{'s' * (count != '1')})"
+
+    lines, counts = finding.result.splitlines(), finding.seeds.splitlines()
+    if len(counts) == len(lines):
+        return "\n".join(line + words(count) for line, count in zip(lines, counts, strict=True))
+    return finding.result + words(finding.seeds)
 
 
 def tally(found: Sequence[tuple[Claim, Finding]]) -> str:

@@ -335,14 +335,13 @@ def markdown_claims(section: str, folders: Sequence[Path]) -> str:
         known = ["summary", "gallery", *found]
         raise UsageError(unknown("section of the paper's claims", section, known))
     lines = claims.lines_of(found[section])
-    numbers = _shared_notes([line[-3] for line in lines])
+    numbers = _shared_notes([differs for *_, differs, _ in lines])
     rows = [
-        [*line, _by_number(differs, numbers), f"**{word}**", why]
-        for *line, differs, word, why in lines
+        [*line, _by_number(differs, numbers), re.sub(r"^\w+", r"**\g<0>**", status)]
+        for *line, differs, status in lines
     ]
     notes = "".join(f"{number}. {note}\n" for note, number in numbers.items())
-    columns = len(claims.COLUMNS) - (not any(why for *_, why in lines))
-    table = _plain_table(claims.COLUMNS[:columns], [row[:columns] for row in rows])
+    table = _plain_table(claims.COLUMNS, rows)
     return f"{table}\nWhat differs, by number:\n\n{notes}" if notes else table
 
 
