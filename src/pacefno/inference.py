@@ -29,7 +29,16 @@ from pacefno.frames import AdamRefiner, CanonicalSlice, Frame, GaussNewton, Refi
 from pacefno.grid import FieldError, check_field, check_points
 from pacefno.groups import Group
 from pacefno.pace import PACE, Prediction
-from pacefno.registry import FOREIGN, Spec, build, describe, foreign_parts, lookup, unknown
+from pacefno.registry import (
+    FOREIGN,
+    Spec,
+    build,
+    describe,
+    foreign_parts,
+    lookup,
+    refusals_named,
+    unknown,
+)
 from pacefno.task import make_task
 
 # "refined" is by Gauss-Newton, "adam" by the paper's optimiser; a refiner has settings of its own.
@@ -259,13 +268,9 @@ def build_frame(spec: Spec, group: Group, slice: CanonicalSlice, type: FieldType
     if spec["name"] == "analytic" and "slice" not in spec:
         return slice.frame()
     context = {} if "slice" in spec else {"slice": slice}
-    found: Frame
-    try:
-        found = build({"part": "frame", **spec}, group=group, type=type, **context)
-    except UsageError:
-        raise
-    except ValueError as error:  # sizes that it refuses were chosen by the user
-        raise UsageError(f"frame {spec['name']!r}: {error}") from error
+    named = {"part": "frame", **spec}
+    with refusals_named(named):
+        found: Frame = build(named, group=group, type=type, **context)
     return found
 
 

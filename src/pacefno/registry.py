@@ -16,7 +16,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -182,6 +183,17 @@ def build(spec: Spec, **context: Any) -> Any:
     except TypeError as error:
         if fits and cls.__module__.partition(".")[0] != __package__:
             raise  # inside a class from elsewhere, whose author needs the traceback
+        raise UsageError(f"{spec['part']} {spec['name']!r}: {error}") from error
+
+
+@contextmanager
+def refusals_named(spec: Spec) -> Iterator[None]:
+    """Sizes that a part refuses were chosen by the user: a ValueError becomes a UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ValueError as error:
         raise UsageError(f"{spec['part']} {spec['name']!r}: {error}") from error
 
 

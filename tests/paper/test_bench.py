@@ -37,7 +37,7 @@ from pacefno.paper.bench import (
     run_job,
     run_side_by_side,
     score_row,
-    weights_of,
+    weights_digest,
 )
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, data_digest, data_preset, has_preset, trained_as
@@ -333,7 +333,7 @@ def test_rows_that_share_weights_are_measured_together(
     list(run_job(both, places, Callbacks(), smoke_source))
     rows = results_file(places.results, SMOOTH).read()
     run = run_folder(places.runs, SMOOTH, "fno", "smoke", 42)
-    assert [row["weights"] for row in rows] == [weights_of(run)] * 2
+    assert [row["weights"] for row in rows] == [weights_digest(run)] * 2
 
 
 def test_a_damaged_result_of_a_training_is_made_again(places: Places, smoke_source: Source) -> None:

@@ -374,6 +374,8 @@ class UsesNumpy(nn.Module):
 def test_an_operator_whose_size_cannot_be_foreseen_is_not_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with torch.device("meta"), pytest.raises((RuntimeError, TypeError)):
+        UsesNumpy()  # there are no values to look at
     monkeypatch.setitem(pacefno.registry._CLASSES["operator"], "uses-numpy", UsesNumpy)
     config = own_settings(TASK, pairs_source(), "fno")
     check_memory(config.model_copy(update={"operator": {"name": "uses-numpy"}}))

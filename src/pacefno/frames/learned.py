@@ -365,9 +365,9 @@ def scalars_of(field: Field) -> Tensor:
 
 @torch.no_grad()
 def _share_of_direction(weight: Tensor, slopes: Sequence[Tensor], flux: Tensor) -> Tensor:
-    """A flux in parts of what slopes that all point alike would give, ``(B,)``; 0 for round-off.
+    """How much slopes point one way, ``(B,)``: the flux over its largest possible value.
 
-    Round fields have no direction: their slopes cancel but for round-off.
+    0 where that is round-off: the slopes of a round field cancel, so that it has no direction.
     """
     steepness = torch.stack(list(slopes)).norm(dim=0)
     most = (weight.abs() * steepness).mean(dim=(1, 2))

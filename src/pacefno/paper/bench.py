@@ -151,7 +151,8 @@ def plan(
 def missing_rows(job: Job, places: Places) -> list[str]:
     """The rows of a job that have no result yet; rows of another dataset are an error.
 
-    Where one row was measured with the weights of the run, so are the others, which share them.
+    Rows of a job share weights: where one was measured with those of the run that is there, rows
+    with other weights are missing too.
     """
     file = results_file(places.results, job.benchmark)
     rows, digest = file.read(), data_digest(benchmark_named(job.benchmark), job.preset)
@@ -165,7 +166,9 @@ def missing_rows(job: Job, places: Places) -> list[str]:
     done = {file.key_of(row): row.get("weights") for row in rows}
     keys = {name: (job.preset, name, job.seed) for name in job.rows}
     run = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
-    if is_finished(run) and (own := weights_of(run)) in [done.get(key) for key in keys.values()]:
+    if is_finished(run) and (own := weights_digest(run)) in [
+        done.get(key) for key in keys.values()
+    ]:
         return [name for name, key in keys.items() if done.get(key) != own]
     return [name for name, key in keys.items() if key not in done]
 
@@ -194,7 +197,8 @@ def run_job(
 ) -> Iterator[Result]:
     """Train (or go on, or skip) and score every missing row; each is stored before the next.
 
-    After a training all rows of the job are scored: those that are there have other weights.
+    After a training all rows of the job are scored, because results that exist already were
+    measured with other weights.
     """
     benchmark = benchmark_named(job.benchmark)
     config = config_for(benchmark, job.trained, job.preset, job.seed)
@@ -263,11 +267,11 @@ def score_row(run: Path, benchmark: Benchmark, model: str, source: Source) -> Re
     result |= score(own.model, config.task, source, way, ood=benchmark.ood)
     result["train_seconds"] = round(own.train_seconds, 1)
     result["finished"] = own.finished
-    return result | machine(own.model) | {"weights": weights_of(run)}
+    return result | machine(own.model) | {"weights": weights_digest(run)}
 
 
-def weights_of(run: Path) -> str:
-    """Short for the weights of a finished run: another training has others."""
+def weights_digest(run: Path) -> str:
+    """A short name for the weights of a finished run: another training has another one."""
     return sha256_of(run / FINAL)[:16]
 
 

@@ -110,7 +110,7 @@ class TrainingData(ABC):
 
     @abstractmethod
     def unmoved(self) -> Callable[[], Iterator[Batch]] | None:
-        """All training samples as they are; None where they are not, or too many, in memory."""
+        """All training samples as they are; None if they are not in memory, or too many."""
 
     @abstractmethod
     def validate(self, model: nn.Module, device: torch.device) -> float:

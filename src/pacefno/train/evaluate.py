@@ -58,7 +58,7 @@ from pacefno.train.model import build_model
 from pacefno.train.rows import Row, row_named
 
 EQUIVARIANCE_SAMPLES = 20
-EQUIVARIANCE_SNAPSHOTS = 20  # the first: later a chaotic flow makes much of the last digit
+EQUIVARIANCE_SNAPSHOTS = 20  # the first ones: later a chaotic flow amplifies round-off
 EQUIVARIANCE_TRAJECTORIES = 64
 Scores = dict[str, Any]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -14,7 +12,7 @@ from pacefno.groups import POINT_GROUPS, Group, Trivial, representation, symmetr
 from pacefno.inference import build_frame
 from pacefno.operators import Standardised
 from pacefno.pace import PACE
-from pacefno.registry import Spec, build
+from pacefno.registry import build, refusals_named
 from pacefno.train.batches import Place, Scale, TrainingData
 from pacefno.train.config import RunConfig, innermost
 
@@ -27,8 +25,9 @@ def build_model(config: RunConfig, scales: tuple[Scale, Scale] | None = None) ->
     task = config.task
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        with _chosen(config.operator):
-            operator = build({"part": "operator", **config.operator})
+        named = {"part": "operator", **config.operator}
+        with refusals_named(named):
+            operator = build(named)
         if config.scaling != "none" and scales is not None:
             operator = Standardised(operator, *_admissible(config, scales))
         group: Group = task.group
@@ -76,7 +75,7 @@ def check_memory(config: RunConfig) -> None:
     In training each weight comes with its gradient and the optimiser's two moments.
     """
     try:
-        with torch.device("meta"), _chosen(config.operator):
+        with torch.device("meta"):
             planned = build({"part": "operator", **config.operator})
     except Exception:  # it looks at values, or is wrong: what is built next says so
         return
@@ -88,17 +87,6 @@ def check_memory(config: RunConfig) -> None:
             f"optimiser's moments need {needed / 2**30:.0f} GB, this machine has "
             f"{there / 2**30:.0f} GB: choose a smaller operator.width or operator.modes"
         )
-
-
-@contextmanager
-def _chosen(operator: Spec) -> Iterator[None]:
-    """Sizes that an operator refuses were chosen by the user, whose error it then is."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"operator {operator['name']!r}: {error}") from error
 
 
 def _admissible(config: RunConfig, scales: tuple[Scale, Scale]) -> tuple[Scale, Scale]:

@@ -36,7 +36,7 @@ class Forecast:
     still: Tensor
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays of a file of it, by name."""
+        """The arrays to store, by name."""
         found = {"prediction": self.prediction, "start": self.start, "time": self.times}
         if self.truth.shape[1]:
             found |= {"truth": self.truth, "error": self.error, "error_if_still": self.still}

@@ -165,7 +165,7 @@ def table_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Find
 def _not_met(
     benchmark: str, scores: Sequence[Score], paper: tuple[float, float], evidence: Evidence
 ) -> str:
-    """What a row of pairs lacks, and whose share of the error it is as far as that was measured."""
+    """Why a row of pairs is only partly done, with the measurements that explain its error."""
     near = max((s for s in scores if s.met), key=lambda s: s.seeds, default=None)
     if near is not None:
         return f"`{near.model}` at `{near.preset}` is good enough, but with {too_few(near.seeds)}"
@@ -568,7 +568,7 @@ LACKING = {15: "GFNO is not among the models that are drawn"}
 
 
 def figure(name: str, lacking: str, evidence: Evidence) -> Finding:
-    """A figure of the gallery: done from the preset of the tables, with all that it shall show."""
+    """A figure of the gallery: done from the preset of the tables, with all models of the paper's."""
     if not (made := evidence.gallery.get(name)):
         return Finding("not", f"`{name}` is not drawn: the models or samples behind it are missing")
     text = f"[{name}](figures/paper/{made['file']}), preset {made['preset']}"

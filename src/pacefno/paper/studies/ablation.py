@@ -56,7 +56,7 @@ PAPER: dict[str, dict[str, tuple[float | None, float, float | None, float]]] = {
         "paper-one-shot": (None, 0.2766, None, 3.3728),
     },
 }
-# Standard deviations of its OOD errors.
+# The paper's standard deviations of these OOD errors over its seeds.
 PAPER_SPREAD = {
     "burgers1d": {
         "paper-full": 0.0012, "paper-no-full-lie": 0.0007, "paper-one-shot": 0.0014,

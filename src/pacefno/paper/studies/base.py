@@ -32,7 +32,7 @@ from pacefno.paper.bench import (
     load_row,
     prepare_data,
     run_folder,
-    weights_of,
+    weights_digest,
 )
 from pacefno.paper.benchmarks import Benchmark, benchmark_named, field_benchmarks
 from pacefno.paper.presets import config_for, trained_as
@@ -220,7 +220,7 @@ class Scope:
 
     def identity(self, run: Path, seed: int, **what: Any) -> Cell:
         """What tells a cell about a run from others; other weights make it anew."""
-        return {"preset": self.preset, **what, "seed": seed, "weights": weights_of(run)}
+        return {"preset": self.preset, **what, "seed": seed, "weights": weights_digest(run)}
 
     def run_folder(self, name: str, seed: int) -> Path:
         """The folder of a training."""
