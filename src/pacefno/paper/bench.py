@@ -166,9 +166,8 @@ def missing_rows(job: Job, places: Places) -> list[str]:
     done = {file.key_of(row): row.get("weights") for row in rows}
     keys = {name: (job.preset, name, job.seed) for name in job.rows}
     run = run_folder(places.runs, job.benchmark, job.trained, job.preset, job.seed)
-    if is_finished(run) and (own := weights_digest(run)) in [
-        done.get(key) for key in keys.values()
-    ]:
+    own = weights_digest(run) if is_finished(run) else None
+    if own and own in (done.get(key) for key in keys.values()):
         return [name for name, key in keys.items() if done.get(key) != own]
     return [name for name, key in keys.items() if key not in done]
 

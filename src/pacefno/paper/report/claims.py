@@ -568,7 +568,7 @@ LACKING = {15: "GFNO is not among the models that are drawn"}
 
 
 def figure(name: str, lacking: str, evidence: Evidence) -> Finding:
-    """A figure of the gallery: done from the preset of the tables, with all models of the paper's."""
+    """A figure of the gallery: done from the preset of the tables, with all the paper's models."""
     if not (made := evidence.gallery.get(name)):
         return Finding("not", f"`{name}` is not drawn: the models or samples behind it are missing")
     text = f"[{name}](figures/paper/{made['file']}), preset {made['preset']}"
