@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from pacefno.checkpoint import CheckpointError
 from pacefno.data.samples import Pairs, Source
 from pacefno.errors import UsageError
 from pacefno.paper.benchmarks import BENCHMARKS, benchmark_named
 from pacefno.paper.presets import config_for
 from pacefno.train.batches import make_data
-from pacefno.train.config import ConfigError, RunConfig, make_config, settable
+from pacefno.train.config import ConfigError, RunConfig, make_config, settable, stored_config
 from pacefno.train.loop import settings_since, train
 from pacefno.train.model import build_model
 from training_examples import SMOOTH, InMemory, settings, waves
@@ -227,12 +228,25 @@ def test_more_modes_than_the_grid_holds_are_refused(smoke_source: Source, tmp_pa
 
 def test_changes_between_two_runs_are_listed_by_their_path() -> None:
     one = settings("pace")
-    stored = one.model_dump(mode="json")
     two = settings("pace", "schedule.rate=1", "operator.width=6", "seed=1")
-    assert settings_since(stored, one) == ""
+    assert settings_since(one, one) == ""
     text = "seed was 42, now 1; operator.width was 8, now 6; schedule.rate was 0.002, now 1.0"
-    assert settings_since(stored, two) == text
-    assert settings_since(stored | {"labels": {}}, one) == ""
+    assert settings_since(one, two) == text
+    assert settings_since(one.model_copy(update={"labels": {}}), one) == ""
+
+
+def test_a_stored_configuration_is_read_back_and_one_of_another_version_is_refused() -> None:
+    config, run = settings("pace"), Path("run")
+    stored = config.model_dump(mode="json")
+    later = {key: value for key, value in stored.items() if key != "on_undetermined"}
+    for document in (stored, later):
+        assert settings_since(stored_config(run, {"config": document}), config) == ""
+    with pytest.raises(CheckpointError, match=r"not a run .*\(its settings: data: .*'f4'\)\)"):
+        stored_config(run, {"config": stored | {"data": "f4"}})
+    with pytest.raises(CheckpointError, match="unknown entry 'noise'"):
+        stored_config(run, {"config": stored | {"noise": 1}})
+    with pytest.raises(CheckpointError, match="has no 'config'"):
+        stored_config(run, {})
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

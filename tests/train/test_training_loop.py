@@ -254,7 +254,7 @@ def test_balanced_terms_pull_at_the_frame_as_strongly_as_the_error(smoke_source:
     for name in ("equivariance", "anchor"):
         share = pull(getattr(weights, name) * parts[name]) / pull(parts["l2"])
         assert share == pytest.approx(2, rel=1e-3)
-    assert float(weighted) != float(total)
+    assert float(weighted.detach()) != float(total.detach())
     strong = Loss(settings("pace-cnn", "loss.balance=2", "loss.equivariance=1e6"))
     ratio = float(strong.ratios(parts, model.frame, 0)["ratio_equivariance"])
     assert ratio == pytest.approx(1 / MOST_BALANCE)  # never further: the frame must go on learning

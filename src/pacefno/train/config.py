@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from pacefno.checkpoint import CheckpointError
 from pacefno.errors import UsageError
 from pacefno.groups import POINT_GROUPS
 from pacefno.registry import lookup, unknown
@@ -188,6 +190,19 @@ def make_config(document: dict[str, Any], what: str = "settings") -> RunConfig:
         return RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError(f"{what}: {first_fault(error, RunConfig)}") from None
+
+
+def stored_config(run: Path, documents: Mapping[str, Any]) -> RunConfig:
+    """The configuration in a run's checkpoint; settings that came later have their defaults."""
+    try:
+        return make_config(documents["config"], "its settings")
+    except (KeyError, ConfigError) as error:
+        why = f"has no {error}" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(
+            run,
+            f"is not a run of this version of pacefno, or not a run at all ({why}): "
+            "name another folder, or delete this one",
+        ) from None
 
 
 # --- changes from the command line ----------------------------------------------------------------

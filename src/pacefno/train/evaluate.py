@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pacefno.checkpoint import FINAL, CheckpointError
+from pacefno.checkpoint import FINAL
 from pacefno.data.samples import (
     Grid,
     Pairs,
@@ -52,7 +52,7 @@ from pacefno.pde.initial import generator_for
 from pacefno.registry import Spec
 from pacefno.task import Rollout, Task
 from pacefno.train.batches import ROLLOUT_BATCH, Batch, pairs_of, roll_out, windows
-from pacefno.train.config import RunConfig
+from pacefno.train.config import RunConfig, stored_config
 from pacefno.train.defaults import frame_spec, in_steps
 from pacefno.train.model import build_model
 from pacefno.train.rows import Row, row_named
@@ -76,13 +76,8 @@ class Trained:
 def load_run(run: Path, frame: Spec | None = None) -> Trained:
     """The model of a run with its configuration; ``frame`` replaces the trained frame."""
     checkpoint, weights = read_model(run)
-    try:
-        config = RunConfig.model_validate(checkpoint.documents["config"])
-        seconds = float(checkpoint.documents["timing"]["seconds"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            run, f"is not a run of this version of pacefno, or not a run at all ({error})"
-        ) from error
+    config = stored_config(run, checkpoint.documents)
+    seconds = float(checkpoint.documents["timing"]["seconds"])
     model = restore(run, checkpoint, weights, frame=frame)
     return Trained(model, config, seconds, (run / FINAL).exists() or run.name == FINAL)
 

@@ -38,7 +38,7 @@ from pacefno.inference import describe_model, weights_of
 from pacefno.pace import PACE, UndeterminedFrameWarning
 from pacefno.pde.initial import generator_for
 from pacefno.train.batches import Batch, Place, TrainingData, canonicalise_once, dtype_of, make_data
-from pacefno.train.config import RunConfig
+from pacefno.train.config import RunConfig, stored_config
 from pacefno.train.model import build_model, check_memory, check_operator
 from pacefno.train.objective import BALANCE_EVERY, Loss, PredictionAndFrame
 from pacefno.train.schedule import average_memory, grid_stride, learning_rate
@@ -176,7 +176,7 @@ def is_finished(run: Path) -> bool:
 
 def check_settings(run: Path, config: RunConfig) -> None:
     """Refuse a finished run that was trained with other settings: it is another model."""
-    stored = load_checkpoint(run / FINAL).documents["config"]
+    stored = stored_config(run, load_checkpoint(run / FINAL).documents)
     if changed := settings_since(stored, config):
         raise UsageError(
             f"{run} was trained with other settings ({changed}): "
@@ -184,10 +184,9 @@ def check_settings(run: Path, config: RunConfig) -> None:
         )
 
 
-def settings_since(stored: dict[str, Any], config: RunConfig) -> str:
+def settings_since(stored: RunConfig, config: RunConfig) -> str:
     """What differs between a stored configuration and this one, as text."""
-    known = RunConfig.model_validate(stored).model_dump(mode="json")  # fills in later settings
-    own = config.model_dump(mode="json")
+    known, own = stored.model_dump(mode="json"), config.model_dump(mode="json")
     known["labels"] = own["labels"]  # names for people, not settings
     if not (known["data"] and own["data"]):  # of samples in memory, and of earlier versions
         known["data"] = own["data"]
@@ -326,7 +325,7 @@ class Trainer:
         if checkpoint is None:
             return
         documents = checkpoint.documents
-        if changed := settings_since(documents["config"], self.config):
+        if changed := settings_since(stored_config(self.run, documents), self.config):
             raise UsageError(
                 f"{self.run} was trained with other settings ({changed}): "
                 "resume with the same ones, or name another run folder"
