@@ -208,17 +208,30 @@ def test_times_are_multiples_of_those_of_the_fno(tmp_path: Path) -> None:
 
 def test_a_figure_is_done_when_it_was_drawn_from_the_tables(tmp_path: Path) -> None:
     results = evidence(tmp_path / "results")
-    assert figure("burgers1d-canonical", "", results).word == "not"
+    assert figure("burgers1d-canonical", (), results).word == "not"
     folder = tmp_path / GALLERY
     folder.mkdir(parents=True)
     about = {"file": "a.webp", "preset": "standard", "caption": "A caption."}
     (folder / MANIFEST).write_text(json.dumps({"burgers1d-canonical": about}))
-    assert figure("burgers1d-canonical", "", Evidence(results.folders)).word == "not"  # no file
+    assert figure("burgers1d-canonical", (), Evidence(results.folders)).word == "not"  # no file
     (folder / "a.webp").write_bytes(b"")
-    assert figure("burgers1d-canonical", "", Evidence(results.folders)).word == "done"
+    assert figure("burgers1d-canonical", (), Evidence(results.folders)).word == "done"
     assert "![A caption.](figures/paper/a.webp)" in markdown_claims("gallery", results.folders)
     (folder / MANIFEST).write_text(json.dumps({"burgers1d-canonical": about | {"preset": "quick"}}))
-    assert figure("burgers1d-canonical", "", Evidence(results.folders)).word == "partly"
+    assert figure("burgers1d-canonical", (), Evidence(results.folders)).word == "partly"
+
+
+def test_a_figure_that_compares_models_lacks_those_that_are_not_drawn(tmp_path: Path) -> None:
+    results, folder = evidence(tmp_path / "results"), tmp_path / GALLERY
+    folder.mkdir(parents=True)
+    (folder / "a.webp").write_bytes(b"")
+    about = {"file": "a.webp", "preset": "standard", "caption": "A caption."}
+    for models, why in ((["fno", "pace"], "without `gfno`"), (["gfno", "pace", "fno"], "")):
+        (folder / MANIFEST).write_text(json.dumps({"a": about | {"models": models}}))
+        found = figure("a", ("fno", "gfno", "pace"), Evidence(results.folders))
+        assert (found.word, found.why) == ("partly" if why else "done", why)
+    (folder / MANIFEST).write_text(json.dumps({"a": about}))
+    assert figure("a", ("fno",), Evidence(results.folders)).why == "without `fno`"
 
 
 def test_the_gallery_is_small_and_keeps_what_cannot_be_drawn_now(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def test_every_benchmark_can_be_drawn(name: str) -> None:
     drawings.append(figures.draw_error_spectra(benchmark, targets, outcomes))
     channels = len(task.output.channels)
     assert len(drawings) == channels + 2
+    assert drawings[0].models == ("fno", "pace", "unknown")
     assert [drawing.folded for drawing in drawings].count(True) == channels - 1
     for drawing in (drawings[0], *drawings[-2:]):
         assert drawn(drawing.figure).std() > 5, drawing.name  # not an empty page

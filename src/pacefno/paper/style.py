@@ -269,12 +269,16 @@ def draw_dots(
 @final
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files and its caption; ``folded``: closed on the page at first."""
+    """A figure, the name of its files and its caption.
+
+    ``folded``: closed on the page at first; ``models``: the rows that it compares on samples.
+    """
 
     name: str
     caption: str
     figure: Figure
     folded: bool = False
+    models: tuple[str, ...] = ()
 
 
 def save(drawing: Drawing, folder: Path) -> bytes:

@@ -564,10 +564,10 @@ SHOWN = {  # what differs, by the number of the figure
     6: "one basin here, several in the paper",
     **dict.fromkeys((8, 10, 12, 14), "numbers instead of latent panels"),
 }
-LACKING = {15: "GFNO is not among the models that are drawn"}
+COMPARED = dict.fromkeys((9, 11, 13, 15), ("fno", "fno-aug", "gfno", "pace"))  # models, likewise
 
 
-def figure(name: str, lacking: str, evidence: Evidence) -> Finding:
+def figure(name: str, models: tuple[str, ...], evidence: Evidence) -> Finding:
     """A figure of the gallery: done from the preset of the tables, with all the paper's models."""
     if not (made := evidence.gallery.get(name)):
         return Finding("not", f"`{name}` is not drawn: the models or samples behind it are missing")
@@ -577,7 +577,9 @@ def figure(name: str, lacking: str, evidence: Evidence) -> Finding:
     problem, _, kind = name.partition("-")
     if kind == "tta" and not evidence.cells("tta", problem, model="pace-cnn"):
         return Finding("partly", text, why="of another estimator than the paper's")
-    return Finding("partly" if lacking else "done", text, why=lacking)
+    if lacking := [f"`{model}`" for model in models if model not in made.get("models", ())]:
+        return Finding("partly", text, why=f"without {', '.join(lacking)}")
+    return Finding("done", text)
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -618,7 +620,7 @@ def sections() -> dict[str, list[Claim]]:
             Claim(
                 f"{i}. {what}",
                 f"pacefno {command}",
-                partial(figure, name, LACKING.get(i, "")),
+                partial(figure, name, COMPARED.get(i, ())),
                 SHOWN.get(i, ""),
             )
             for i, (what, name, command) in enumerate(FIGURES, start=1)

@@ -177,7 +177,7 @@ def _runs(names: Sequence[str]) -> list[tuple[str, list[int]]]:
 def draw_predictions(benchmark: Benchmark, moved: Pairs, outcomes: list[Outcome]) -> list[Drawing]:
     """Every row's prediction of one sample with its error below; a figure per physical channel."""
     task, sample, drawings = benchmark.task, typical_sample(outcomes), []
-    channels = task.output.channels
+    channels, models = task.output.channels, tuple(one.model for one in outcomes)
     for i, name in enumerate(channels):
         place = i - len(channels)  # in the last snapshot
         figure = draw_panels(_prediction_panels(name, moved, outcomes, sample, place))
@@ -186,8 +186,8 @@ def draw_predictions(benchmark: Benchmark, moved: Pairs, outcomes: list[Outcome]
             f"of {len(moved)} samples on which PACE has its median error; relative errors stand "
             f"above the lower panels.{_how_shown(task)}"
         )
-        suffix = f"-{name}" if len(channels) > 1 else ""
-        drawings.append(Drawing(f"{benchmark.name}-predictions{suffix}", caption, figure, i > 0))
+        title = f"{benchmark.name}-predictions" + f"-{name}" * (len(channels) > 1)
+        drawings.append(Drawing(title, caption, figure, i > 0, models))
     return drawings
 
 

@@ -105,8 +105,12 @@ def write_gallery(
             image = Image.open(io.BytesIO(png_of(drawing.figure))).convert("RGB")
             image.thumbnail((GALLERY_PIXELS, GALLERY_PIXELS))
             image.save(output / f"{drawing.name}.webp", quality=GALLERY_QUALITY, method=6)
-            about = {"file": f"{drawing.name}.webp", "preset": table.preset}
-            known[drawing.name] = about | {"caption": drawing.caption}
+            known[drawing.name] = {
+                "file": f"{drawing.name}.webp",
+                "preset": table.preset,
+                "caption": drawing.caption,
+                **({"models": drawing.models} if drawing.models else {}),
+            }
             made.append(drawing.name)
     order = dict.fromkeys(name for _, name, _ in FIGURES)
     write_text(path, json.dumps({n: known[n] for n in order if n in known}, indent=1) + "\n")
