@@ -56,9 +56,10 @@ def test_one_failed_seed_shows_in_the_mean_and_has_no_deviation() -> None:
     assert str(found) == "inf"
 
 
-def test_the_largest_preset_is_shown_unless_another_is_asked_for(results: Path) -> None:
-    merge_results(results, "burgers2d", [result("fno", 1, 0.9, preset="smoke")])
-    assert collect([results])["burgers2d"].preset == "standard"
+def test_standard_is_shown_unless_another_preset_is_asked_for(results: Path) -> None:
+    for preset in ("smoke", "paper", "long"):
+        merge_results(results, "burgers2d", [result("fno", 1, 0.9, preset=preset)])
+        assert collect([results])["burgers2d"].preset == "standard"
     smoke = collect([results], "smoke")
     assert list(smoke) == ["burgers2d"] and len(smoke["burgers2d"].results) == 1
 

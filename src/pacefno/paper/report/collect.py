@@ -13,8 +13,9 @@ from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
 
-# The first that has rows is shown; `long` is for single rows beside a whole table of `standard`.
-PREFERRED = ("paper", "standard", "long", "quick", "smoke")
+# The first that has rows is shown; the longer ones, which train for an hour and more, are for
+# single rows beside a whole table of `standard`.
+PREFERRED = ("standard", "paper", "long", "quick", "smoke")
 
 
 @final
