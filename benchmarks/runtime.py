@@ -1,4 +1,5 @@
-"""Seconds per epoch of training and per pass over the OOD test set, for the rows of every table.
+"""Seconds per epoch of training and per pass over the OOD test set, for the rows of every table,
+those of the paper's ablation included.
 
     python benchmarks/runtime.py [--problems burgers1d,...] [--rounds 5] [--results FOLDER]
     python benchmarks/runtime.py --preset paper --models pace-cnn  # at its sizes
@@ -12,6 +13,7 @@ the batches of the paper (one sample in 1-D, ten in 2-D). Leave the machine alon
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from pacefno.metrics import random_elements
 from pacefno.paper.bench import runtime_file
 from pacefno.paper.benchmarks import Benchmark, benchmark_named
 from pacefno.paper.presets import config_for, trained_as
+from pacefno.paper.studies.ablation import PAPERS
 from pacefno.train.config import RunConfig
 from pacefno.train.model import build_model
 from pacefno.train.rows import listed
@@ -35,6 +38,7 @@ from pacefno.train.schedule import grid_stride
 
 PROBLEMS = ("burgers1d", "burgers2d", "shallow_water", "navier_stokes", "navier_stokes_literal")
 PAPER_BATCH = {1: 1, 2: 10}
+ABLATION = {row.name: row for row in PAPERS}
 SEED = 42
 
 
@@ -52,15 +56,30 @@ class Measured(NamedTuple):
         assert isinstance(recipe, PairRecipe)
         return recipe
 
-    def config(self, row: str) -> RunConfig:
-        return config_for(self.benchmark, row, self.preset, SEED)
+    def training(self, name: str) -> str:
+        """The row whose training a row has its weights from."""
+        part = ABLATION.get(name)
+        return part.training if part else trained_as(self.benchmark, name)
+
+    def config(self, name: str) -> RunConfig:
+        return config_for(self.benchmark, self.training(name), self.preset, SEED)
+
+    def predictor(self, name: str, true: Tensor) -> Callable[[Tensor], object]:
+        """How a row predicts, untrained: the time does not depend on weights."""
+        model, part = build_model(self.config(name)), ABLATION.get(name)
+        if part is not None:
+            model, inference = part.change(model, self.recipe.task), part.inference
+        else:
+            inference = self.benchmark.rows[name].inference
+        way = self.benchmark.way(inference)
+        return lambda field: predict(model.eval(), field, way, true=true)
 
 
 def measure(what: Measured, models: list[str]) -> list[dict[str, Any]]:
-    """Both times of some rows of a benchmark, or of all that are listed."""
+    """Both times of some rows of a benchmark, or of all that are listed and the ablation's."""
     benchmark = what.benchmark
-    names = models or listed(benchmark.rows)
-    trained = list(dict.fromkeys(trained_as(benchmark, name) for name in names))
+    names = models or [*listed(benchmark.rows), *ABLATION]
+    trained = list(dict.fromkeys(what.training(name) for name in names))
     epochs, passes = epoch_seconds(what, trained), pass_seconds(what, names)
     return [
         {
@@ -68,7 +87,7 @@ def measure(what: Measured, models: list[str]) -> list[dict[str, Any]]:
             "preset": what.preset,
             "model": name,
             "epochs": what.config(name).schedule.epochs,
-            "epoch_seconds": round(epochs[trained_as(benchmark, name)], 4),
+            "epoch_seconds": round(epochs[what.training(name)], 4),
             "pass_seconds": round(passes[name], 4),
             "batch": PAPER_BATCH[what.recipe.task.dim],
         }
@@ -104,9 +123,7 @@ def pass_seconds(what: Measured, names: list[str]) -> dict[str, float]:
     true = random_elements(recipe.task.group, count, 0)
     works: dict[str, Work] = {}
     for name in names:
-        model = build_model(what.config(name)).eval()
-        way = what.benchmark.way(what.benchmark.rows[name].inference)
-        works[name] = partial(predict, model, field, way, true=true)
+        works[name] = partial(what.predictor(name, true), field)
     with torch.no_grad():
         best = best_times(works, what.rounds, what.clock)
     batches = -(-recipe.sizes_of(what.preset).count("test") // count)

@@ -24,6 +24,7 @@ from pacefno.paper.report.claims import (
     Evidence,
     ablation_row,
     core,
+    decay,
     exists,
     figure,
     judged,
@@ -183,6 +184,38 @@ def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> No
     assert judge().word == "partly" and judge().result.startswith("FAILS")
 
 
+def test_a_gradient_flow_has_to_balance_and_an_older_cell_has_none() -> None:
+    path = {"rises": 0, "imbalance": 1e-5, "gradient": [1.0, 1e-4], "pull": [6.0, 7.0]}
+    cell = {"refinement": {"flow": path}}
+    held, text = decay(cell) or (False, "")
+    assert held and "rises 0 times" in text and "|∇J| falls to 0.0001" in text
+    for change in ({"rises": 1}, {"imbalance": 0.1}):
+        said = decay({"refinement": {"flow": path | change}})
+        assert said is not None and not said[0]
+    assert claims.pull_back(cell) == (True, "at most 7 of a field's norm per period")
+    for older in ({}, {"refinement": None}, {"refinement": {"adam": {"rises": 0}}}):
+        assert decay(older) is None and claims.pull_back(older) is None
+
+
+def test_a_bound_that_fails_with_the_largest_slope_is_told() -> None:
+    operator = {"steepest": [2.0, 3.0], "violations_with_steepest": 0}
+    cell = {"samples": 5, "violations": 0, "violations_as_printed": 0, "operator": operator}
+    assert claims.bound(cell) == (True, "on 5 of 5 samples, with the largest L on 2 of 2")
+    held, text = claims.bound(cell | {"violations_as_printed": 4})
+    assert held and text.endswith("without K_C before epsilon, on 1")
+    assert not claims.bound(cell | {"operator": operator | {"violations_with_steepest": 1}})[0]
+
+
+def test_networks_for_trajectories_have_the_sizes_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = evidence(tmp_path)
+    for name in ("kdv_easy", "kuramoto_sivashinsky"):
+        assert claims.architectures(name, nothing).why == "trained with 0 of 3 seeds"
+    monkeypatch.setitem(claims.ARCHITECTURES, "kdv_easy", {"fno": (32, 64, 4, 20)})
+    assert claims.architectures("kdv_easy", nothing).word == "not"
+
+
 def test_code_is_found_by_its_name() -> None:
     assert exists("pacefno.losses.objective") and exists("pacefno.pace.PACE.at")
     assert not exists("pacefno.losses.objektive") and not exists("pacefno.nowhere.at.all")
@@ -204,6 +237,24 @@ def test_times_are_multiples_of_those_of_the_fno(tmp_path: Path) -> None:
     rest = [timed[0] | {"model": model} for model in ("fno-aug", "pace-cnn", "pace-cnn-tta")]
     runtime_file(tmp_path).add(rest)
     assert times("burgers1d", 1, Evidence((tmp_path,))).word == "done"
+
+
+def test_seconds_of_the_ablation_are_multiples_of_the_whole_method(tmp_path: Path) -> None:
+    def judge() -> claims.Finding:
+        return claims.ablation_times("burgers1d", Evidence((tmp_path,)))
+
+    assert judge().word == "not"
+    for name, word in (
+        ("paper-full", "partly"), ("paper-no-full-lie", "partly"), ("paper-one-shot", "partly"),
+        ("paper-no-canonicalisation", "done"),
+    ):  # fmt: skip
+        seconds = 3.0 if name == "paper-no-full-lie" else 2.0
+        row = {"problem": "burgers1d", "preset": "standard", "model": name}
+        runtime_file(tmp_path).add([row | {"epoch_seconds": seconds, "pass_seconds": 1.0}])
+        assert judge().word == word
+    epoch, passed = judge().result.splitlines()
+    assert epoch.endswith("times that (paper): no-full-lie 1.5 (1)")
+    assert "no-canonicalisation 1 (0.067)" in passed and "one-shot 1 (0.089)" in passed
 
 
 def test_a_figure_is_done_when_it_was_drawn_from_the_tables(tmp_path: Path) -> None:
@@ -270,7 +321,8 @@ def test_a_model_has_a_line_and_a_shared_difference_a_number(tmp_path: Path) -> 
     page = markdown_claims("tables", [tmp_path])
     table, _, notes = page.partition("\nWhat differs, by number:\n\n")
     number, _, note = notes.splitlines()[0].partition(". ")
-    assert note == claims.OWN and claims.OWN not in table and f"| {number} | **not** |" in table
+    assert note == claims.OWN and claims.OWN not in table
+    assert f"| {number}, 2 | **not** |" in table  # the other is about `standard`
     shown = next(line for line in table.splitlines() if "shallow water: PACE-FNO (one" in line)
     assert f"{ways[0]}, standard" in shown and f"<br>{ways[1]}, standard" in shown
     assert " (3 seeds)<br>" in shown and " (1 seed) |" in shown

@@ -15,6 +15,7 @@ from report_examples import result, rollout, table_of, write_results
 from torch import Tensor, nn
 
 from pacefno.data import PairDataset, PairRecipe, Pairs
+from pacefno.fields import Field
 from pacefno.groups import Trivial
 from pacefno.metrics import relative_l2
 from pacefno.operators import FNO
@@ -145,6 +146,28 @@ def test_every_benchmark_can_be_drawn(name: str) -> None:
     assert [drawing.folded for drawing in drawings].count(True) == channels - 1
     for drawing in (drawings[0], *drawings[-2:]):
         assert drawn(drawing.figure).std() > 5, drawing.name  # not an empty page
+
+
+def test_a_shift_turns_the_first_wave_and_a_boost_leaves_it() -> None:
+    task = benchmark_named("burgers1d_smooth").task
+    field = torch.randn(3, 1, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    xi = torch.tensor([[0.1, 0.3], [-0.2, 0.0], [0.4, -1.0]], dtype=torch.float64)
+    moved = task.group.act(Field(field, task.input), xi).values
+    (radius, angle), (same, turned) = (fields.first_wave(f[:, 0]) for f in (field, moved))
+    assert torch.allclose(radius, same)
+    turn = torch.polar(torch.ones(3, dtype=torch.float64), turned - angle)
+    assert torch.allclose(turn.angle(), -2 * math.pi * xi[:, 0])
+
+
+def test_orbits_are_drawn_of_lines() -> None:
+    benchmark = benchmark_named("burgers1d_smooth")
+    task, generator = benchmark.task, torch.Generator().manual_seed(0)
+    inputs, targets = (torch.rand(4, 1, 32, generator=generator) for _ in range(2))
+    xi = task.group.sample(*benchmark.ood, 4, generator)
+    pairs = Pairs(inputs, targets, xi)
+    outcome = Outcome("pace", targets, xi, torch.zeros(4), torch.ones(len(FRACTIONS)))
+    drawing = fields.draw_orbits(benchmark, pairs, pairs, outcome)
+    assert drawing.name == "burgers1d_smooth-orbits" and drawn(drawing.figure).std() > 5
 
 
 def test_panels_of_one_scale_share_limits_and_an_image_is_shown_less_its_mean() -> None:

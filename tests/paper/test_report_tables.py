@@ -225,7 +225,7 @@ def test_an_ablation_shows_seconds_of_a_quiet_machine_or_none(tmp_path: Path) ->
     runtime_file(tmp_path).add(
         [
             quiet | {"model": "pace-cnn", "epoch_seconds": 1.5, "pass_seconds": 2.5},
-            quiet | {"model": "pace-cnn-tta", "epoch_seconds": 1.5, "pass_seconds": 20.5},
+            quiet | {"model": "paper-full", "epoch_seconds": 1.5, "pass_seconds": 20.5},
         ]
     )
     table = ablation_table([tmp_path], benchmark_named("burgers2d"))

@@ -39,6 +39,7 @@ from pacefno.train.loop import (
     StopRequest,
     Trainer,
     check_settings,
+    make_fabric,
     read_log,
     train,
 )
@@ -445,6 +446,19 @@ def test_a_run_of_the_old_layout_is_neither_resumed_nor_overwritten(
     for resume in (False, True):
         with pytest.raises(CheckpointError, match="older pacefno in another layout"):
             train(settings("fno"), smoke_source, tmp_path / "run", resume=resume)
+
+
+@pytest.mark.parametrize(("model", "decays"), [("fno", [0.3]), ("pace-cnn", [0.3, 0.0])])
+def test_the_estimator_has_the_rate_of_the_operator_and_no_weight_decay(
+    model: str, decays: list[float], smoke_source: Source, tmp_path: Path
+) -> None:
+    config = settings(model, "schedule.weight_decay=0.3")
+    data = make_data(config, smoke_source)
+    trainer = Trainer(make_fabric(config), config, data, build_model(config), tmp_path)
+    groups = trainer.optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == decays
+    assert {group["lr"] for group in groups} == {config.schedule.rate}
+    assert all(group["params"] for group in groups)
 
 
 def test_the_number_of_threads_that_changed_is_said(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.report.claims import Evidence, approximation, covering
 from pacefno.paper.studies import capacity
 from pacefno.paper.studies.base import run_study
-from pacefno.paper.studies.capacity import average, covering_number, distances, fitted_errors
+from pacefno.paper.studies.capacity import (
+    average,
+    covering_number,
+    distances,
+    fitted_errors,
+    lemma_bound,
+)
 from pacefno.paper.style import save
 
 TASK = benchmark_named("burgers1d_smooth").task
@@ -86,7 +93,6 @@ def test_a_family_is_trained_and_measured_once(
     for way in (cell["plain"], cell["averaged"]):
         assert way["numbers"][0] == 4 and way["numbers"][-1] == 1
         assert way["numbers"] == sorted(way["numbers"], reverse=True)
-        assert way["holds"] == (way["gap"] <= way["bound"])
     singles = json.loads((outcome.path.parent / "capacity-burgers1d_smooth.json").read_text())
     assert {(c["width"], c["seed"]) for c in singles["cells"]} == {
         (2, 42), (8, 42), (2, 1234), (8, 1234),
@@ -102,6 +108,13 @@ def test_a_family_is_trained_and_measured_once(
     monkeypatch.setattr(capacity, "measure_member", never)
     monkeypatch.setattr(capacity, "measure_family", never)
     assert run(places).sentences == outcome.sentences
+
+
+def test_a_class_and_its_averages_are_bounded_with_the_same_largest_loss() -> None:
+    plain, averaged = ({"numbers": [n, 1], "largest_loss": loss} for n, loss in ((8, 1), (4, 2)))
+    cell = {"radii": [0.0, 5.0], "samples": 100, "plain": plain, "averaged": averaged}
+    found = [lemma_bound(cell, key) for key in ("plain", "averaged")]
+    assert found == [2 * math.sqrt(math.log(2 * n / 0.05) / 200) for n in (8, 4)]
 
 
 def test_a_family_whose_covers_cannot_all_be_tried_is_refused(places: Places) -> None:
@@ -128,11 +141,12 @@ def test_the_page_on_the_paper_is_told(tmp_path: Path) -> None:
     assert word(approximation) == "done"
     write("", [width | {"width": w, "fitted_error": e} for w, e in ((4, 0.1), (8, 0.2))])
     assert word(approximation) == "partly"
-    way = {"numbers": [3, 1], "gap": 0.1, "bound": 0.2, "holds": True}
+    way = {"numbers": [3, 1], "gap": 0.1, "largest_loss": 1.0}
     cell = {"preset": "standard", "radii": [0, 1], "members": 3, "expanded": 0, "stretch": 1.0}
+    cell |= {"samples": 200}
     write("-family", [cell | {"plain": way, "averaged": way}])
     assert word(covering) == "done"
-    for change in ({"numbers": [3, 2]}, {"holds": False}):
+    for change in ({"numbers": [3, 2]}, {"gap": 0.2}):
         write("-family", [cell | {"plain": way, "averaged": way | change}])
         assert word(covering) == "partly"
     write("-family", [cell | {"plain": way, "averaged": way, "expanded": 1}])

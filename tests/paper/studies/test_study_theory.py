@@ -25,7 +25,9 @@ from pacefno.paper.rows import FIELD_ROWS
 from pacefno.paper.studies import theory
 from pacefno.paper.studies.base import make_scope, refinement_path, run_study
 from pacefno.paper.studies.theory import (
+    BALANCED,
     Effort,
+    GradientFlow,
     Terms,
     action_norm,
     count_violations,
@@ -213,6 +215,32 @@ def test_quadratic_growth_of_the_analytic_frame_is_two_pi_squared() -> None:
     assert count_violations(growth.error, growth.bound) == 0
     too_steep = growth.at_minimum + growth.slope * (energy / (100 * growth.alpha)).sqrt()
     assert count_violations(growth.error, too_steep) > 0  # a wrong constant is found out
+
+
+def test_the_gradient_flow_loses_the_energy_that_it_dissipates() -> None:
+    """Of the analytic frame J = 1 - cos(2 pi d), whose flow is known in closed form."""
+    model, pairs = wrapped(Wavy(), TASK.slice.frame()), moved_samples(TASK, torch.float64, 48)
+    steps = tuple(range(0, 81, 4))
+    growth = measure_growth(model, TASK, pairs, GradientFlow(), steps, radius=0.2)
+    flow = growth.flow
+    assert flow is not None
+    time = torch.tensor(steps, dtype=torch.float64)[:, None] * GradientFlow().time_step
+    start = growth.distance[0]
+    exact = torch.atan(torch.tan(math.pi * start) * torch.exp(-4 * math.pi**2 * time)) / math.pi
+    # A step of a quarter is off by 0.25^5 / 5! of what is left, eighty of them by 7e-4.
+    assert torch.allclose(growth.distance, exact, rtol=1e-3, atol=0)
+    assert torch.allclose(growth.energy, 1 - torch.cos(2 * math.pi * exact), rtol=1e-3, atol=1e-12)
+    assert float(flow.imbalance.abs().max()) < 1e-4
+    assert float(flow.gradient[-1].max()) < 1e-6 * float(flow.gradient[0].max())
+    cell = growth.cell()
+    assert cell["rises"] == 0 and cell["imbalance"] < BALANCED
+
+
+def test_a_flow_with_steps_that_are_too_long_is_found_out() -> None:
+    model, pairs = wrapped(Wavy(), TASK.slice.frame()), moved_samples(TASK, torch.float64, 48)
+    hasty = GradientFlow(time_step=20 * GradientFlow().time_step)
+    cell = measure_growth(model, TASK, pairs, hasty, (0, 1, 2, 3, 4), radius=0.2).cell()
+    assert cell["rises"] > 0 and cell["imbalance"] > BALANCED
 
 
 @pytest.mark.parametrize("refiner", [GaussNewton(), AdamRefiner()], ids=["gauss-newton", "adam"])

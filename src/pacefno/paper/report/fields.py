@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -281,6 +283,88 @@ def draw_canonicalisation(
     )
     figure = draw_panels(rows, labels, list(stages), size=1.75)
     return Drawing(f"{benchmark.name}-canonical", caption, figure)
+
+
+# --- orbits ---------------------------------------------------------------------------------------
+
+
+def first_wave(field: Tensor) -> tuple[Tensor, Tensor]:
+    """Radius and angle of the first Fourier coefficient of lines ``(..., n)``.
+
+    A shift by s periods turns it by ``-2 pi s`` and a boost leaves it alone: in its plane an orbit
+    is a circle, and a slice that fixes the phase of this wave is a ray.
+    """
+    wave = torch.fft.rfft(field.double())[..., 1] / field.shape[-1]
+    return wave.abs(), wave.angle()
+
+
+STAGES: dict[str, Look] = {  # of a sample on its way through PACE
+    "OOD input": {"marker": "o", "color": style.BLUE},
+    "pulled back to the slice": {"marker": "s", "color": style.BLUE},
+    "operator's output": {"marker": "s", "color": style.VERMILION},
+    "prediction": {"marker": "o", "color": style.VERMILION},
+}
+RING: Look = {"marker": "o", "markersize": 14, "markerfacecolor": "none", "color": style.BLACK}
+ARROW: Look = {"arrowstyle": "-|>", "linewidth": 1.6, "shrinkA": 0, "shrinkB": 5}
+ORBITS = 6  # that are drawn together
+
+
+def draw_orbits(benchmark: Benchmark, plain: Pairs, moved: Pairs, pace: Outcome) -> Drawing:
+    """Orbit, slice and quotient of lines: the paper's Figure 1 with real fields."""
+    group, input, output = benchmark.task.group, benchmark.task.input, benchmark.task.output
+    pulled = group.inverse(Field(moved.input, input), pace.xi).values
+    operated = group.inverse(Field(pace.values, output), pace.xi).values
+    stages = moved.input, pulled, operated, pace.values
+    waves = [first_wave(values[:, -1]) for values in stages]  # of the last snapshot
+    way_in = _turn(waves[0][1], waves[1][1])
+    shown = int((way_in.abs() - 0.7 * math.pi).abs().argmin())  # a long way, but not all around
+    places = [(float(angle[shown]), float(radius[shown])) for radius, angle in waves]
+    figure, (axes,) = style.panels(9.6, 5.0, 1, 2, subplot_kw={"projection": "polar"})
+    for start, end, colour in ((0, 1, style.BLUE), (2, 3, style.VERMILION)):
+        _draw_orbit(axes[0], places[start][1], colour)
+        turn = float(_turn(waves[start][1], waves[end][1])[shown])
+        way = [places[start][0] + turn * i / 59 for i in range(60)]
+        axes[0].plot(way, [places[start][1]] * 60, color=colour, linewidth=2.2)
+        nearly = way[-6], places[start][1]
+        axes[0].annotate("", places[end], nearly, arrowprops=ARROW | {"color": colour})
+    axes[0].annotate("", places[2], places[1], arrowprops=ARROW | {"color": style.BLACK})
+    for place, (name, mark) in zip(places, STAGES.items(), strict=True):
+        axes[0].plot(*place, linestyle="none", markersize=8, label=name, zorder=5, **mark)
+    radius, angle = first_wave(moved.target[shown, -1])
+    axes[0].plot(float(angle), float(radius), linestyle="none", label="target", **RING)
+    (radii, given), (_, found) = ((r[:ORBITS].tolist(), a.tolist()) for r, a in waves[:2])
+    for radius, *angles in zip(radii, given, found, strict=False):
+        _draw_orbit(axes[1], radius, style.FAINT)
+        for angle, look in zip(angles, STAGES.values(), strict=False):
+            axes[1].plot(angle, radius, markersize=6, **look)
+    ray = float(first_wave(plain.input[:, -1])[1].median())
+    for axis, longest in ((axes[0], places[0][1]), (axes[1], max(radii))):
+        line: Look = {"color": style.GREEN, "linewidth": 1.6, "label": "slice", "zorder": 1}
+        axis.plot([ray, ray], [0, 1.12 * longest], **line)
+        axis.set(xticklabels=[], yticklabels=[])
+        axis.grid(False)
+        axis.spines["polar"].set_visible(False)
+    style.label(axes[0], title="one sample: pull back, operate, push out")
+    style.label(axes[1], title="some samples: one point of each orbit is on the slice")
+    style.legend_below(figure, columns=3)
+    caption = (
+        f"Orbit, slice and quotient, in the plane of the first Fourier coefficient of "
+        f"{input.channels[-1]}: a shift turns it, so that the orbit of a field is a circle, and "
+        "the slice is a ray. Left: an OOD input goes along its orbit to the slice, the operator "
+        "takes it to another orbit, and its output goes along that one to the target's frame. "
+        "Right: inputs (dots) and the points of their orbits on the slice (squares), one for each."
+    )
+    return Drawing(f"{benchmark.name}-orbits", caption, figure)
+
+
+def _turn(start: Tensor, end: Tensor) -> Tensor:
+    """The shorter way from one angle to another."""
+    return (end - start + math.pi) % (2 * math.pi) - math.pi
+
+
+def _draw_orbit(axis: Axes, radius: float, colour: str) -> None:
+    circle = [2 * math.pi * i / 200 for i in range(201)]
+    axis.plot(circle, [radius] * len(circle), color=colour, linewidth=0.9, alpha=0.6)
 
 
 def draw_rollouts(

@@ -34,10 +34,17 @@ def differences(table: Table) -> list[Setting]:
     if not table.of_rollouts:  # LPSDA states its own
         found.append(Setting("equation and horizon", "values not stated", physics(benchmark)))
     if preset in PRESETS and benchmark.paper_preset:
-        theirs, ours = (_describe(benchmark, name) for name in ("paper", preset))
-        found += [Setting(name, theirs[name], ours[name]) for name in ours]
-    found.append(Setting("device", PAPER_DEVICE, devices(table)))
-    return [setting for setting in found if setting.paper != setting.ours]
+        found += changed(benchmark, preset)
+    if (ours := devices(table)) != PAPER_DEVICE:
+        found.append(Setting("device", PAPER_DEVICE, ours))
+    return found
+
+
+def changed(benchmark: Benchmark, preset: str) -> list[Setting]:
+    """The settings of a preset that are not those of the preset ``paper``."""
+    theirs, ours = (_describe(benchmark, name) for name in ("paper", preset))
+    both = (Setting(name, theirs[name], ours[name]) for name in ours)
+    return [setting for setting in both if setting.paper != setting.ours]
 
 
 def physics(benchmark: Benchmark) -> str:

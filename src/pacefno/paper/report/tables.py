@@ -383,22 +383,18 @@ def ablation_table(folders: Sequence[Path], benchmark: Benchmark) -> StudyTable 
     return None
 
 
-# The row of the tables that predicts as a row of the ablation does.
-PREDICTS_AS = {
-    "paper-full": "pace-cnn-tta", "paper-one-shot": "pace-cnn",
-    "full": "pace-tta", "one-shot": "pace", "frame-oracle": "pace-oracle",
-}  # fmt: skip
+# The row of the tables that predicts as a row of the ablation does; the paper's rows are timed.
+PREDICTS_AS = {"full": "pace-tta", "one-shot": "pace", "frame-oracle": "pace-oracle"}
 
 
 def _quiet_seconds(cell: Result, timed: Mapping[str, Result]) -> Result:
     """A cell with seconds of a quiet machine, or none: its own training ran beside other work.
 
-    ``timed`` has what was measured there of each row of the tables.
+    ``timed`` has what was measured there of each row of the tables and of the paper's ablation.
     """
-    trained, predicts = (
-        timed.get(cell["model"], {}),
-        timed.get(PREDICTS_AS.get(cell["row"], ""), {}),
-    )
+    name: str = cell["row"]
+    trained = timed.get(name) or timed.get(cell["model"], {})
+    predicts = timed.get(PREDICTS_AS.get(name, name), {})
     plain_loss = "loss" not in cell["row"]  # a training with other loss terms takes another time
     return cell | {
         "epoch_seconds": trained.get("epoch_seconds") if plain_loss else None,

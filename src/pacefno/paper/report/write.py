@@ -167,6 +167,8 @@ def draw_pairs(
         drawings.append(fields.draw_in_time(benchmark, moved, outcomes))
     for pace in (one for one in outcomes if one.model == "pace"):
         drawings.append(fields.draw_canonicalisation(benchmark, plain, moved, pace))
+        if benchmark.task.dim == 1:
+            drawings.append(fields.draw_orbits(benchmark, plain, moved, pace))
     drawings += figures.draw_sweeps(benchmark, outcomes)
     drawings.append(figures.draw_error_spectra(benchmark, moved.target, outcomes))
     return drawings, [one.model for one in outcomes]

@@ -284,7 +284,7 @@ def draw_cut(benchmark: Benchmark, cells: list[Cell]) -> style.Drawing:
         "minimum that they reach; grey ones end elsewhere."
     )
     name = f"{benchmark.name}-landscape-{'-'.join(cells[0]['coordinates'])}"
-    return style.Drawing(name, caption, figure)
+    return style.Drawing(name, caption, figure, models=tuple(cell["model"] for cell in cells))
 
 
 def draw_descents(axis: Axes, cell: Cell) -> None:

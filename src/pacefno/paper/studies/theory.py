@@ -15,6 +15,10 @@ The corollary about refinement: if ``J(xi) >= alpha dist(xi, Xi*)^2``, then
 ``|u(xi) - u| <= epsilon + K (J(xi) / alpha)^1/2``. The paper takes epsilon at the true frame and so
 assumes that a self-consistent frame is the true one; here it is the error at the minimum found.
 
+The theorem behind it is about the gradient flow ``dxi/dt = -grad J``: along it the energy falls by
+what it dissipates, ``J(t) + int_0^t |grad J|^2 = J(0)``. Refiners keep the best frame on their way,
+so their energy cannot rise; the flow is integrated by itself, and keeps nothing.
+
 Theorem 3.2: with ``Pi F = mean over g of C_g^-1 F C_g`` and ``eta = sup |F C_g a - C_g F a|``, the
 generalisation gap of F exceeds that of Pi F by at most ``2 L eta``. Both are measured for elements
 drawn from the whole group, and the loss ``|F(a) - u| / U`` with one scale U, for which ``L = 1/U``.
@@ -22,8 +26,9 @@ drawn from the whole group, and the loss ``|F(a) - u| / U`` with one scale U, fo
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -36,6 +41,7 @@ from torch import Tensor
 from pacefno.data.samples import Pairs
 from pacefno.fields import Field, FieldType
 from pacefno.frames import AdamRefiner, GaussNewton, IdentityFrame, KinematicFrame
+from pacefno.frames.base import Energy
 from pacefno.frames.refine import energy_of
 from pacefno.groups import Group
 from pacefno.inference import BATCH, Inference, predict, predict_batches
@@ -46,6 +52,7 @@ from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.studies.base import (
     Cell,
     Outcome,
+    RefinementPath,
     Refiner,
     Scope,
     Table,
@@ -62,9 +69,26 @@ ROUND_OFF = 1e-9  # of |u_c|, by which a bound may fail: float64 sums round at 1
 SMALL_GRID = 5  # points per axis on which the norm of an action is computed
 DIRECTIONS = 8  # random ones, beside the steepest
 ZERO_ENERGY = 1e-8  # counts as zero: residuals of 1e-4 of a radian
-REFINERS: dict[str, tuple[Refiner, tuple[int, ...]]] = {  # and steps to look at
+FLOW_STEPS = 80
+BALANCED = 1e-3  # of the energy at the start, by which the balance of a flow may be off
+
+
+@final
+@dataclass(frozen=True)
+class GradientFlow:
+    """``dxi/dt = -grad J`` in units of the periods, by the classical Runge-Kutta method.
+
+    The energy of a frame that is off by d periods is ``2 pi^2 d^2`` for small d, so a step is a
+    quarter of the time in which the flow forgets its start.
+    """
+
+    time_step: float = 0.25 / (4 * math.pi**2)
+
+
+REFINERS: dict[str, tuple[Refiner | GradientFlow, tuple[int, ...]]] = {  # and steps to look at
     "gauss-newton": (GaussNewton(), tuple(range(9))),
     "adam": (AdamRefiner(), (0, 1, 2, 5, 10, 20, 50)),
+    "flow": (GradientFlow(), tuple(range(0, FLOW_STEPS + 1, 4))),
 }
 
 
@@ -223,7 +247,53 @@ def random_unit(field: Tensor, seed: int) -> Tensor:
     return unit(torch.randn(field.shape, dtype=field.dtype, generator=generator))
 
 
-# --- refinement: quadratic growth of the energy, and the corollary --------------------------------
+# --- refinement: quadratic growth of the energy, its gradient flow, and the corollary -------------
+
+
+class Flow(NamedTuple):
+    """A gradient flow after some steps: frames ``(S, B, size)``, all else ``(S, B)``."""
+
+    xi: Tensor
+    energy: Tensor
+    gradient: Tensor  # |grad J|, in units of the periods
+    dissipated: Tensor  # the integral of its square so far
+
+    @property
+    def imbalance(self) -> Tensor:
+        """``J(t) + int_0^t |grad J|^2 - J(0)`` over ``J(0)``: zero, says the theorem."""
+        return (self.energy + self.dissipated) / self.energy[0] - 1
+
+
+def gradient_flow(
+    energy: Energy, field: Field, xi: Tensor, steps: Sequence[int], time_step: float
+) -> Flow:
+    """Follow the flow of the spatial coordinates from ``xi``; the measured ones stay."""
+    group, found = energy.group, list[tuple[Tensor, ...]]()
+    periods, kinematic = xi.new_tensor(group.periods[: group.spatial]), xi[:, group.spatial :]
+
+    def frame(place: Tensor) -> Tensor:
+        return torch.cat([place * periods, kinematic], dim=1)
+
+    def descend(place: Tensor) -> tuple[Tensor, Tensor]:
+        """The energy and its gradient."""
+        with torch.enable_grad():
+            leaf = place.detach().clone().requires_grad_()
+            value = energy_of(energy.residual(field, frame(leaf)))
+            return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+    place, dissipated = xi[:, : group.spatial] / periods, xi.new_zeros(len(xi))
+    for step in range(max(steps) + 1):
+        value, first = descend(place)
+        if step in steps:
+            found.append((group.wrap(frame(place)), value, first.norm(dim=1), dissipated))
+        slopes = [first]
+        for share in (0.5, 0.5, 1.0):
+            slopes.append(descend(place - share * time_step * slopes[-1])[1])
+        weights = time_step / 6, time_step / 3, time_step / 3, time_step / 6
+        for weight, slope in zip(weights, slopes, strict=True):
+            place = place - weight * slope
+            dissipated = dissipated + weight * slope.square().sum(dim=1)
+    return Flow(*(torch.stack(column) for column in zip(*found, strict=True)))
 
 
 class Growth(NamedTuple):
@@ -231,11 +301,13 @@ class Growth(NamedTuple):
 
     alpha: Tensor  # the largest alpha that quadratic growth allows on the probes
     slope: Tensor  # K: change of the prediction over distance of the frame, the largest
+    pull: Tensor  # L_a: change of the pulled-back field over distance of the frame, the largest
     at_minimum: Tensor  # the error with the frame of least energy
     settled: Tensor  # whether that energy is zero: the corollary assumes it
     energy: Tensor  # along the path
     distance: Tensor  # of the path from the minimum
     error: Tensor  # of the prediction along the path
+    flow: Flow | None = None  # where the path is one
 
     @property
     def bound(self) -> Tensor:
@@ -246,14 +318,24 @@ class Growth(NamedTuple):
         """As plain data; the corollary is checked on samples whose least energy is zero."""
         error, bound = self.error[:, self.settled], self.bound[:, self.settled]
         along = {key: getattr(self, key).mean(dim=1) for key in ("energy", "distance", "error")}
-        each = {key: getattr(self, key) for key in ("alpha", "slope", "at_minimum")}
-        return {key: values.tolist() for key, values in (along | each).items()} | {
-            "bound": bound.mean(dim=1).tolist() if bound.numel() else None,
-            "settled": int(self.settled.sum()),
-            "rises": int((self.energy.diff(dim=0) > 0).sum()),
-            "violations": count_violations(error, bound),
-            "checked": error.numel(),
-        }
+        each = {key: getattr(self, key) for key in ("alpha", "slope", "pull", "at_minimum")}
+        flow: Cell = {}
+        if self.flow is not None:
+            flow = {
+                "gradient": self.flow.gradient.mean(dim=1).tolist(),
+                "imbalance": float(self.flow.imbalance.abs().max()),
+            }
+        return (
+            {key: values.tolist() for key, values in (along | each).items()}
+            | flow
+            | {
+                "bound": bound.mean(dim=1).tolist() if bound.numel() else None,
+                "settled": int(self.settled.sum()),
+                "rises": int((self.energy.diff(dim=0) > ROUND_OFF * self.energy[0]).sum()),
+                "violations": count_violations(error, bound),
+                "checked": error.numel(),
+            }
+        )
 
 
 @torch.no_grad()
@@ -261,7 +343,7 @@ def measure_growth(
     model: PACE,
     task: Task,
     pairs: Pairs,
-    refiner: Refiner,
+    refiner: Refiner | GradientFlow,
     steps: tuple[int, ...],
     radius: float = Effort.radius,
     probes: int = Effort.probes,
@@ -276,23 +358,32 @@ def measure_growth(
     scale = norm(canonical_samples(task, pairs)[1])
     generator = torch.Generator().manual_seed(0)
     at_best = model.at(pairs.input, best.xi)
-    ratios, slopes = [], []
+    pulled = model.group.inverse(field, best.xi).values
+    ratios, slopes, pulls = [], [], []
     for _ in range(probes):
         probe = displace(model.group, best.xi, radius, generator)
         distance = frame_distance(model.group, probe, best.xi)
         ratios.append(energy_of(energy.residual(field, probe)) / distance.square())
         slopes.append(norm(model.at(pairs.input, probe) - at_best) / scale / distance)
+        change = model.group.inverse(field, probe).values - pulled
+        pulls.append(norm(change) / norm(pulled) / distance)
     start = displace(model.group, estimate, radius, generator, at_least=0.5)
-    path = refinement_path(refiner, energy, field, start, *steps)
+    path: Flow | RefinementPath
+    if isinstance(refiner, GradientFlow):
+        path = gradient_flow(energy, field, start, steps, refiner.time_step)
+    else:
+        path = refinement_path(refiner, energy, field, start, *steps)
     errors = [norm(model.at(pairs.input, xi) - pairs.target) / scale for xi in path.xi]
     return Growth(
         alpha=torch.stack(ratios).amin(dim=0),
         slope=torch.stack(slopes).amax(dim=0),
+        pull=torch.stack(pulls).amax(dim=0),
         at_minimum=norm(at_best - pairs.target) / scale,
         settled=best.energy_after < ZERO_ENERGY,
         energy=path.energy,
         distance=torch.stack([frame_distance(model.group, xi, best.xi) for xi in path.xi]),
         error=torch.stack(errors),
+        flow=path if isinstance(path, Flow) else None,
     )
 
 
@@ -404,7 +495,7 @@ def run(
     row = TrainedRow(scope, model or config.labels["model"], config.seed, run)
     effort = Effort(samples, derivatives, growth, elements)
     asked: Cell = {"samples": samples, "derivatives": derivatives, "growth": growth}
-    asked |= {"elements": elements}
+    asked |= {"elements": elements, "flow_steps": FLOW_STEPS}
 
     def take_apart() -> Cell:
         scope.say(f"taking {run} apart")
@@ -550,11 +641,22 @@ def notes(cell: Cell) -> list[str]:
         alpha, energy, steps = path["alpha"], path["energy"], path["steps"][-1]
         lines.append(
             f"Refinement ({name}) from displaced frames: energy {energy[0]:.2g} -> "
-            f"{energy[-1]:.2g} in {steps} steps, rises {path['rises']}; quadratic growth alpha "
+            f"{energy[-1]:.2g} in {steps} steps, rises {path['rises']}"
+            + (f", {balance(path)}" if "imbalance" in path else "")
+            + "; quadratic growth alpha "
             f"{min(alpha):.3g} (least) {statistics.median(alpha):.3g} (median); the corollary "
             f"holds at {path['checked'] - path['violations']} of {path['checked']} points."
         )
     return lines
+
+
+def balance(path: Cell) -> str:
+    """What is known of a gradient flow beside its energy."""
+    less = path["gradient"][-1] / path["gradient"][0]
+    return (
+        f"J + ∫|∇J|² = J(0) within {path['imbalance']:.1g} of it, |∇J| falls to {less:.1g} of its "
+        "start"
+    )
 
 
 def terms_table(cell: Cell, title: str) -> Table:

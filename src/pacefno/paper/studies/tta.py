@@ -193,4 +193,4 @@ def draw(benchmark: Benchmark, cells: list[Cell]) -> list[style.Drawing]:
         "paper's optimiser) and for Gauss-Newton. Bars: standard deviation over seeds. Dashed: the "
         "one-shot prediction."
     )
-    return [style.Drawing(f"{benchmark.name}-tta", caption, figure)]
+    return [style.Drawing(f"{benchmark.name}-tta", caption, figure, models=tuple(models))]
