@@ -92,7 +92,7 @@ def test_trained_models_bring_figures_and_the_same_results_give_the_same_bytes(
         write_report([smoke_places.results], tmp_path / name, runs=runs, data=data)
     first, second = tmp_path / "a", tmp_path / "b"
     written = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
-    kinds = ("predictions", "canonical", "sweep", "sweep-all", "spectra", "training")
+    kinds = ("predictions", "canonical", "orbits", "sweep", "sweep-all", "spectra", "training")
     expected = {f"{SMOOTH}-{kind}.{ending}" for kind in kinds for ending in ("png", "pdf")}
     assert expected <= {path.name for path in written}
     assert all((first / path).read_bytes() == (second / path).read_bytes() for path in written)
