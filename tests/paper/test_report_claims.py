@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def evidence(folder: Path, benchmark: str = "burgers1d", *rows: dict[str, Any]) 
 def test_without_results_nothing_that_is_measured_is_done(tmp_path: Path) -> None:
     found = judged([evidence(tmp_path / "results").folders[0]])
     assert set(found) == set(sections()) and len(found["figures"]) == len(FIGURES) == 16
-    for name in ("tables", "ablation", "times", "theory", "figures", "settings"):
+    for name in ("text", "tables", "ablation", "times", "theory", "figures", "settings"):
         assert all(finding.word != "done" for _, finding in found[name]), name
     assert all(claim.what and finding.result for own in found.values() for claim, finding in own)
     assert tally(found["figures"]) == "0 done, 0 partly, 16 not"
@@ -182,6 +183,19 @@ def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> No
         [broken | {"model": "fno"}]
     )
     assert judge().word == "partly" and judge().result.startswith("FAILS")
+
+
+def test_a_factor_over_augmentation_has_to_be_the_paper_s(tmp_path: Path) -> None:
+    def judge(folder: str, ours: float, seeds: Sequence[int] = SEEDS) -> claims.Finding:
+        rows = [row("fno-aug", seed, ood_error=0.6, id_error=0.1) for seed in seeds]
+        rows += [row("pace-cnn", seed, ood_error=ours, id_error=0.1) for seed in seeds]
+        found = evidence(tmp_path / folder, "burgers1d", *rows)
+        return claims.factor("burgers1d", ["pace-cnn"], found)
+
+    assert judge("good", 0.03).word == "done" and "20 times (paper 12.1" in judge("a", 0.03).result
+    assert judge("less", 0.06).why == "less than the paper's"
+    assert judge("few", 0.03, SEEDS[:1]).why == "1 of 3 seeds"
+    assert claims.factor("burgers1d", ["pace-cnn"], evidence(tmp_path / "none")).word == "not"
 
 
 def test_a_gradient_flow_has_to_balance_and_an_older_cell_has_none() -> None:

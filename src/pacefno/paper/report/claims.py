@@ -201,6 +201,33 @@ def beside(name: str, ours: Statistic, paper: float) -> str:
     return f"{name} {ours} (paper {paper:.4f}{more})"
 
 
+def factor(benchmark: str, models: Sequence[str], evidence: Evidence) -> Finding:
+    """How many times the OOD error of augmentation is above that of PACE, in the text's words.
+
+    Done: with three seeds as many times as in the paper.
+    """
+    paper = benchmark_named(benchmark).paper
+    theirs = paper["fno-aug"][1] / paper["pace-cnn"][1]
+    texts, seeds, done = [], [], False
+    for model, preset in product(models, MEASURED):
+        rows = [evidence.rows(benchmark, name, preset) for name in ("fno-aug", model)]
+        augmented, ours = (statistic(own, "ood_error") for own in rows)
+        if augmented is None or ours is None:
+            continue
+        times = augmented.mean / ours.mean
+        name = preset if len(models) == 1 else f"{model}, {preset}"
+        texts.append(f"{name}: {augmented} / {ours}, {times:.3g} times (paper {theirs:.3g} times)")
+        seeds.append(min(map(seeds_of, rows)))
+        done = done or (times >= theirs and seeds[-1] >= len(SEEDS))
+    if not texts:
+        return Finding("not", "not measured", "0")
+    text, counts = "\n".join(texts), "\n".join(map(str, seeds))
+    if done:
+        return Finding("done", text, counts)
+    few = max(seeds) < len(SEEDS)
+    return Finding("partly", text, counts, too_few(max(seeds)) if few else "less than the paper's")
+
+
 def rollout_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Finding:
     """A row of trajectories: done at the paper's NMSE with three seeds, partly up to twice that."""
     problem = benchmark_named(benchmark)
@@ -719,6 +746,7 @@ CORES = "two cores instead of a GPU; the paper's evaluation batches"
 def sections() -> dict[str, list[Claim]]:
     """Every claim by the section of the page."""
     return {
+        "text": list(_text()),
         "tables": list(_tables()),
         "ablation": list(_ablation()),
         "times": list(_times()),
@@ -735,6 +763,16 @@ def sections() -> dict[str, list[Claim]]:
             for i, (what, name, command) in enumerate(FIGURES, start=1)
         ],
     }
+
+
+def _text() -> Iterator[Claim]:
+    for problem in (*PROBLEMS, "navier_stokes_literal"):
+        models: tuple[str, ...] = ("pace-cnn",)
+        if problem.startswith("navier_stokes"):
+            models += ("pace-analytic",)
+        what = f"{benchmark_named(problem).title}: FNO+Aug's OOD error over that of one-shot PACE"
+        command = f"pacefno bench {problem} --models fno-aug,{','.join(models)}"
+        yield Claim(what, command, partial(factor, problem, models), OWN)
 
 
 def _tables() -> Iterator[Claim]:
