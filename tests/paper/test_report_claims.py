@@ -89,7 +89,7 @@ def test_a_row_with_a_frame_is_done_with_three_seeds_below_both_errors(tmp_path:
     ways = ["pace-cnn", "pace-products-long"]
     other = [one | {"model": ways[1]} for one in all_seeds]
     found = table_row("burgers1d", ways, evidence(tmp_path / "e", "burgers1d", *worse, *other))
-    assert found.word == "done" and "pace-products-long, standard: ID" in found.result
+    assert found.word == "done" and "pace-products-long, `standard`: ID" in found.result
     quick = [one | {"preset": "quick"} for one in all_seeds]
     small = evidence(tmp_path / "d", "burgers1d", *quick)
     assert table_row("burgers1d", ["pace-cnn"], small).word == "not"
@@ -338,7 +338,7 @@ def test_a_model_has_a_line_and_a_shared_difference_a_number(tmp_path: Path) -> 
     assert note == claims.OWN and claims.OWN not in table
     assert f"| {number}, 2 | **not** |" in table  # the other is about `standard`
     shown = next(line for line in table.splitlines() if "shallow water: PACE-FNO (one" in line)
-    assert f"{ways[0]}, standard" in shown and f"<br>{ways[1]}, standard" in shown
+    assert f"{ways[0]}, `standard`" in shown and f"<br>{ways[1]}, `standard`" in shown
     assert " (3 seeds)<br>" in shown and " (1 seed) |" in shown
     missing = "`pace-products-long` at `standard` is good enough, but with 1 of 3 seeds"
     assert f"| **partly**: {missing}" in shown

@@ -153,7 +153,8 @@ def table_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Find
         return Finding("not", "not measured", "0")
     texts = []
     for score in scores:
-        name = score.preset if len(models) == 1 else f"{score.model}, {score.preset}"
+        name = f"`{score.preset}`"  # quoted: one is called as the paper is
+        name = name if len(models) == 1 else f"{score.model}, {name}"
         both = zip(("ID", "OOD"), score.errors, paper, strict=True)
         texts.append(f"{name}: " + ", ".join(beside(*part) for part in both))
     seeds = "\n".join(str(score.seeds) for score in scores)
@@ -215,7 +216,7 @@ def factor(benchmark: str, models: Sequence[str], evidence: Evidence) -> Finding
         if augmented is None or ours is None:
             continue
         times = augmented.mean / ours.mean
-        name = preset if len(models) == 1 else f"{model}, {preset}"
+        name = f"`{preset}`" if len(models) == 1 else f"{model}, `{preset}`"
         texts.append(f"{name}: {augmented} / {ours}, {times:.3g} times (paper {theirs:.3g} times)")
         seeds.append(min(map(seeds_of, rows)))
         done = done or (times >= theirs and seeds[-1] >= len(SEEDS))
@@ -237,7 +238,7 @@ def rollout_row(benchmark: str, models: Sequence[str], evidence: Evidence) -> Fi
         rows = evidence.rows(benchmark, model, preset)
         if (value := statistic(rows, "nmse")) is None:
             continue
-        texts.append(f"{model}, {preset}: {beside('NMSE', value, paper)}")
+        texts.append(f"{model}, `{preset}`: {beside('NMSE', value, paper)}")
         seeds.append(str(count := seeds_of(rows)))
         if value.mean <= paper:
             done = done or count >= len(SEEDS)
