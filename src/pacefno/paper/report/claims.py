@@ -431,7 +431,21 @@ def architectures(benchmark: str, evidence: Evidence) -> Finding:
     text = f"modes, width, layers and snapshots of {len(paper)} models as in the paper"
     if seeds >= len(SEEDS):
         return Finding("done", text, str(seeds))
-    return Finding("partly", text, str(seeds), f"trained with {too_few(seeds)}")
+    why = f"trained with {too_few(seeds)}"
+    if seconds := statistic(evidence.rows(benchmark, "fno", "standard"), "train_seconds"):
+        few, many = (updates(benchmark, "fno", preset) for preset in ("standard", "paper"))
+        (_, width, *_), wide = sizes(benchmark, "fno", "standard"), paper["fno"][1]
+        took = seconds.mean / 60
+        why += f": the {few:,} updates of `fno` at `standard` took {took:.1f} minutes, so {many:,} "
+        why += f"take {took * many / few:.0f}, and a width of {wide} instead of {width} has "
+        why += f"{(wide / width) ** 2:.0f} times the products"
+    return Finding("partly", text, str(seeds), why)
+
+
+def updates(benchmark: str, model: str, preset: str) -> int:
+    """Of a whole training on trajectories."""
+    schedule = config_for(benchmark_named(benchmark), model, preset, SEEDS[0]).schedule
+    return schedule.epochs * schedule.updates(TRAJECTORY_SIZES[preset].train)
 
 
 def losses(benchmark: str, evidence: Evidence) -> Finding:
@@ -799,14 +813,9 @@ def _tables() -> Iterator[Claim]:
 
 def _budget(problem: str, models: Sequence[str]) -> str:
     """How much less than in the paper models of trajectories are trained, and what they know."""
-    benchmark = benchmark_named(problem)
-
-    def updates(model: str, preset: str) -> int:
-        schedule = config_for(benchmark, model, preset, SEEDS[0]).schedule
-        return schedule.epochs * schedule.updates(TRAJECTORY_SIZES[preset].train)
-
-    ours = " and ".join(dict.fromkeys(f"{updates(model, 'standard'):,}" for model in models))
-    note = f"`standard` has {ours} updates, LPSDA's code {updates(models[0], 'paper'):,}"
+    benchmark, count = benchmark_named(problem), partial(updates, problem)
+    ours = " and ".join(dict.fromkeys(f"{count(model, 'standard'):,}" for model in models))
+    note = f"`standard` has {ours} updates, LPSDA's code {count(models[0], 'paper'):,}"
     small, large = (_network(problem, models[0], preset) for preset in ("standard", "paper"))
     note += f"\n{models[0]} at `standard`: {small} (paper: {large})"
     for split in (model for model in models if benchmark.rows[model].split):
