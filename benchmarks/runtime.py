@@ -62,7 +62,9 @@ class Measured(NamedTuple):
         return part.training if part else trained_as(self.benchmark, name)
 
     def config(self, name: str) -> RunConfig:
-        return config_for(self.benchmark, self.training(name), self.preset, SEED)
+        """The settings of a row, its own frame included."""
+        part = ABLATION.get(name)
+        return config_for(self.benchmark, part.model if part else name, self.preset, SEED)
 
     def predictor(self, name: str, true: Tensor) -> Callable[[Tensor], object]:
         """How a row predicts, untrained: the time does not depend on weights."""

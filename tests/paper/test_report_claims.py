@@ -310,6 +310,24 @@ def test_the_gallery_is_small_and_keeps_what_cannot_be_drawn_now(tmp_path: Path)
     assert 0 < max(sizes) < 250_000
 
 
+def test_a_figure_with_more_models_stays(tmp_path: Path) -> None:
+    nowhere, said, name = tmp_path / "nowhere", list[str](), "navier_stokes-tta"
+    for models, preset, stays in (
+        (["pace-cnn", "pace-free", "pace"], "standard", True),
+        (["pace-cnn", "pace-free", "pace"], "quick", False),
+        (["pace-cnn"], "standard", False),
+    ):
+        old = {name: {"file": "old.webp", "preset": preset, "models": models}}
+        (tmp_path / MANIFEST).write_text(json.dumps(old))
+        how = {"runs": nowhere, "data": nowhere, "say": said.append}
+        made = write_gallery([ROOT / "results"], tmp_path, **how)
+        assert (name not in made) == stays
+        known = json.loads((tmp_path / MANIFEST).read_text())[name]
+        assert (known["file"] == "old.webp") == stays
+    assert sum("has more models" in text for text in said) == 1
+    assert any("no trained models" in text for text in said)
+
+
 def test_the_committed_gallery_is_below_three_megabytes() -> None:
     assert sum(path.stat().st_size for path in (ROOT / GALLERY).iterdir()) < 3_000_000
 

@@ -32,6 +32,7 @@ from pacefno.paper.studies.theory import (
     action_norm,
     count_violations,
     decompose,
+    gradient_flow,
     measure,
     measure_growth,
     measure_projection,
@@ -238,9 +239,20 @@ def test_the_gradient_flow_loses_the_energy_that_it_dissipates() -> None:
 
 def test_a_flow_with_steps_that_are_too_long_is_found_out() -> None:
     model, pairs = wrapped(Wavy(), TASK.slice.frame()), moved_samples(TASK, torch.float64, 48)
-    hasty = GradientFlow(time_step=20 * GradientFlow().time_step)
+    hasty = GradientFlow(time_step=200 * GradientFlow().time_step)  # even in its smallest parts
     cell = measure_growth(model, TASK, pairs, hasty, (0, 1, 2, 3, 4), radius=0.2).cell()
     assert cell["rises"] > 0 and cell["imbalance"] > BALANCED
+
+
+def test_steps_of_a_flow_are_divided_where_the_energy_is_steep() -> None:
+    model, pairs = wrapped(Wavy(), TASK.slice.frame()), moved_samples(TASK, torch.float64, 48)
+    field, start = Field(pairs.input, TASK.input), model.frame_of(pairs.input).xi
+    start = TASK.group.wrap(start + torch.tensor([0.15, 0.0], dtype=torch.float64))
+    nominal, steps = GradientFlow().time_step, (0, 4, 8)
+    flow = gradient_flow(model.frame.energy(), field, start, steps, 4 * nominal)
+    fine = gradient_flow(model.frame.energy(), field, start, (0, 16, 32), nominal)
+    assert float(flow.imbalance.abs().max()) <= BALANCED
+    assert torch.allclose(flow.energy, fine.energy, rtol=1e-2, atol=1e-9)
 
 
 @pytest.mark.parametrize("refiner", [GaussNewton(), AdamRefiner()], ids=["gauss-newton", "adam"])

@@ -88,7 +88,7 @@ def write_gallery(
 ) -> list[str]:
     """Draw those of the paper's figures that can be drawn, as small files, and list them in one.
 
-    Figures that are there already and cannot be drawn now stay.
+    Figures that are there already stay where they cannot be drawn now, or only with fewer models.
     """
     from PIL import Image
 
@@ -100,8 +100,16 @@ def write_gallery(
         if name not in PROBLEMS:
             continue
         drawings = study_drawings(folders, table.benchmark, table.preset)
-        drawings += draw_models(table, runs, data, say)[0]
+        of_models, notes = draw_models(table, runs, data, say)
+        drawings += of_models
+        for note in notes:
+            say(f"{table.benchmark.title}: {note}")
         for drawing in (one for one in drawings if one.name in wanted):
+            there = known.get(drawing.name, {})
+            fewer = set(drawing.models) < set(there.get("models", ()))
+            if fewer and there["preset"] == table.preset:
+                say(f"{drawing.name} stays: the one that is there has more models")
+                continue
             image = Image.open(io.BytesIO(png_of(drawing.figure))).convert("RGB")
             image.thumbnail((GALLERY_PIXELS, GALLERY_PIXELS))
             image.save(output / f"{drawing.name}.webp", quality=GALLERY_QUALITY, method=6)

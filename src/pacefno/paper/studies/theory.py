@@ -70,6 +70,7 @@ SMALL_GRID = 5  # points per axis on which the norm of an action is computed
 DIRECTIONS = 8  # random ones, beside the steepest
 ZERO_ENERGY = 1e-8  # counts as zero: residuals of 1e-4 of a radian
 FLOW_STEPS = 80
+MOST_PARTS = 8  # into which a step may be divided
 BALANCED = 1e-3  # of the energy at the start, by which the balance of a flow may be off
 
 
@@ -79,7 +80,8 @@ class GradientFlow:
     """``dxi/dt = -grad J`` in units of the periods, by the classical Runge-Kutta method.
 
     The energy of a frame that is off by d periods is ``2 pi^2 d^2`` for small d, so a step is a
-    quarter of the time in which the flow forgets its start.
+    quarter of the time in which the flow forgets its start. Where an energy is steeper, steps are
+    divided until the balance holds, but not for ever: one that is violated stays so.
     """
 
     time_step: float = 0.25 / (4 * math.pi**2)
@@ -268,6 +270,18 @@ def gradient_flow(
     energy: Energy, field: Field, xi: Tensor, steps: Sequence[int], time_step: float
 ) -> Flow:
     """Follow the flow of the spatial coordinates from ``xi``; the measured ones stay."""
+    parts = 1
+    while True:
+        finer = [parts * step for step in steps]
+        flow = _integrate(energy, field, xi, finer, time_step / parts)
+        if parts >= MOST_PARTS or float(flow.imbalance.abs().max()) <= BALANCED:
+            return flow
+        parts *= 2
+
+
+def _integrate(
+    energy: Energy, field: Field, xi: Tensor, steps: Sequence[int], time_step: float
+) -> Flow:
     group, found = energy.group, list[tuple[Tensor, ...]]()
     periods, kinematic = xi.new_tensor(group.periods[: group.spatial]), xi[:, group.spatial :]
 
