@@ -207,9 +207,8 @@ def _prediction_panels(
         upper = Panel(field, title, scale, colour, truth if lines else None)
         error = f"error {float(one.error[sample]):.3g}"
         pairs.append((upper, Panel(field - truth, error, "error", colour, centred=False)))
-    choices = (
-        (3, 4, 5) if lines else (5, 4)
-    )  # panels beside each other: the first that wastes least
+    # Panels beside each other: the first number that wastes least.
+    choices = (3, 4, 5) if lines else (5, 4)
     across = min(choices, key=lambda n: (-len(pairs) % n, choices.index(n)))
     bands = [pairs[i : i + across] for i in range(0, len(pairs), across)]
     return [[pair[k] for pair in band] for band in bands for k in (0, 1)]

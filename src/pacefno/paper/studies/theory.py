@@ -282,6 +282,7 @@ def gradient_flow(
 def _integrate(
     energy: Energy, field: Field, xi: Tensor, steps: Sequence[int], time_step: float
 ) -> Flow:
+    """The flow with steps of one length, after some of them."""
     group, found = energy.group, list[tuple[Tensor, ...]]()
     periods, kinematic = xi.new_tensor(group.periods[: group.spatial]), xi[:, group.spatial :]
 
