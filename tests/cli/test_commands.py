@@ -520,6 +520,20 @@ def test_a_dataset_is_shown(home: Path, tmp_path: Path) -> None:
     assert "is complete" in again
 
 
+def test_a_preset_that_shares_its_samples_makes_those(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = []
+
+    def generate(recipe: object, preset: str, *others: object, **options: object) -> Path:
+        made.append(preset)
+        return tmp_path / preset
+
+    monkeypatch.setattr("pacefno.data.generate", generate)
+    text = call("data", "generate", SMOOTH, "--preset", "long", "--root", tmp_path)
+    assert made == ["standard"] and "the preset long trains on the samples of standard" in text
+
+
 def test_bench_skips_what_is_done_and_merges_what_is_new(home: Path, tmp_path: Path) -> None:
     places = ("--data", home / "datasets", "--runs", tmp_path / "runs")
     places += ("--results", tmp_path / "results", "--preset", "smoke")

@@ -21,6 +21,7 @@ from pacefno.paper.report.tables import (
     columns_of,
     latex_table,
     markdown_budget,
+    markdown_rollout_budget,
     markdown_summary,
     markdown_table,
     terminal_table,
@@ -184,6 +185,20 @@ def test_what_more_updates_do_is_told_by_the_seeds_that_have_them(tmp_path: Path
     (cells,) = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert cells[0] == "2-D Burgers: plain FNO"
     assert cells[1:] == ["0.0200", "0.0100", "0.0274", "0.5000", "0.4000", "0.6137"]
+
+
+def test_what_more_updates_do_to_rollouts_is_told_with_the_seeds_of_both(tmp_path: Path) -> None:
+    assert "Not measured" in markdown_rollout_budget([tmp_path])
+    rolled = [
+        {"model": "pace-1-split", "seed": seed, "preset": preset, "nmse": nmse}
+        for seed, preset, nmse in ((42, "long", 0.5), (7, "long", 0.5), (42, "standard", 0.75))
+    ]
+    merge_results(tmp_path, "kuramoto_sivashinsky", rolled)
+    merge_results(tmp_path, "burgers2d", [result("fno", 42, 0.4, preset="long")])
+    _, _, *lines = markdown_rollout_budget([tmp_path]).strip().splitlines()
+    (cells,) = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert cells[0].startswith("Kuramoto-Sivashinsky: ")
+    assert cells[1:] == ["0.7500", "0.5000 ± 0.0000", "0.0008", "–", "1 / 2"]
 
 
 def test_the_terminal_has_the_errors_and_leaves_costs_out(results: Path) -> None:

@@ -84,12 +84,15 @@ def generate_command(
     with plain_errors():
         from pacefno.data import generate
         from pacefno.paper.benchmarks import benchmark_named
+        from pacefno.paper.presets import data_preset
 
-        recipe = benchmark_named(benchmark).recipe
-        with Display(f"{benchmark} {preset}") as display:
+        recipe, made = benchmark_named(benchmark).recipe, data_preset(preset)
+        if made != preset:
+            say(f"the preset {preset} trains on the samples of {made}")
+        with Display(f"{benchmark} {made}") as display:
             folder = generate(
                 recipe,
-                preset,
+                made,
                 seed,
                 root,
                 stationary=stationary,

@@ -754,6 +754,13 @@ SPLIT = {  # with an exact linear part
     "fno": ("fno-1-split",), "fno-aug": ("fno-aug-1-split",), "pace-1": ("pace-1-split",),
     "pace-20": ("pace-20-split", "pace-20-1-split"),
 }  # fmt: skip
+
+
+def in_paper(model: str) -> str:
+    """The row of the paper's table of trajectories that a row of ours stands beside."""
+    return next((kind for kind, ours in SPLIT.items() if model in ours), model)
+
+
 UNDERTRAINED = ("shallow_water", "navier_stokes", "navier_stokes_literal")  # at `standard`
 CORES = "two cores instead of a GPU; the paper's evaluation batches"
 

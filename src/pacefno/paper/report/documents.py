@@ -2,7 +2,8 @@
 
 ``<!-- table:burgers1d -->`` ... ``<!-- /table -->`` holds the table of a benchmark,
 ``table:ablation-burgers1d`` that of its ablation, ``table:summary`` one line per benchmark of
-pairs, ``table:symmetries`` what finite symmetries gain, ``table:budget`` what more updates do,
+pairs, ``table:symmetries`` what finite symmetries gain, ``table:budget`` what more updates do
+and ``table:budget-rollouts`` what they do to rollouts,
 ``table:paper-tables`` and its like the claims of the paper with what is there of each, and
 ``table:paper-gallery`` the figures. Nothing else of a document is touched.
 """
@@ -10,7 +11,7 @@ pairs, ``table:symmetries`` what finite symmetries gain, ``table:budget`` what m
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pacefno.errors import UsageError
@@ -18,10 +19,12 @@ from pacefno.files import write_bytes
 from pacefno.paper.benchmarks import BENCHMARKS
 from pacefno.paper.report.collect import Tables, collect, results_folder
 from pacefno.paper.report.tables import (
+    NOT_MEASURED,
     ablation_table,
     markdown_budget,
     markdown_claims,
     markdown_of,
+    markdown_rollout_budget,
     markdown_summary,
     markdown_symmetries,
     markdown_table,
@@ -30,9 +33,13 @@ from pacefno.registry import unknown
 
 REGION = re.compile(r"^<!-- table:([\w-]+) -->\n(.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^<!-- table:[\w-]+ -->$", re.MULTILINE)
-SUMMARY = "summary"
-SYMMETRIES = "symmetries"
-BUDGET = "budget"
+# Tables that are of no single benchmark, by the name in the marker.
+OVERALL: dict[str, Callable[[Tables, Sequence[Path]], str]] = {
+    "summary": lambda tables, _: markdown_summary(tables),
+    "symmetries": lambda tables, _: markdown_symmetries(tables),
+    "budget": lambda _, folders: markdown_budget(folders),
+    "budget-rollouts": lambda _, folders: markdown_rollout_budget(folders),
+}
 
 
 class DocumentError(UsageError):
@@ -84,12 +91,8 @@ def render(path: Path, tables: Tables, folders: Sequence[Path]) -> tuple[str, li
 
 
 def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> str:
-    if name == SUMMARY:
-        return markdown_summary(tables)
-    if name == SYMMETRIES:
-        return markdown_symmetries(tables)
-    if name == BUDGET:
-        return markdown_budget(folders)
+    if name in OVERALL:
+        return OVERALL[name](tables, folders)
     if name in tables:
         return markdown_table(tables[name])
     kind, _, part = name.partition("-")
@@ -97,11 +100,9 @@ def _content(path: Path, name: str, tables: Tables, folders: Sequence[Path]) -> 
         return markdown_claims(part, folders)
     if kind == "ablation" and part in BENCHMARKS:
         table = ablation_table(folders, BENCHMARKS[part])
-        return markdown_of(table) if table else "Not measured yet.\n"
+        return markdown_of(table) if table else NOT_MEASURED
     if name not in BENCHMARKS:
-        raise DocumentError(
-            f"{path}: {unknown('table', name, [SUMMARY, SYMMETRIES, BUDGET, *BENCHMARKS])}"
-        )
+        raise DocumentError(f"{path}: {unknown('table', name, [*OVERALL, *BENCHMARKS])}")
     raise DocumentError(
         f"{path}: table:{name}: has no results: make them with `pacefno bench {name}`"
     )

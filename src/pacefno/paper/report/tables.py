@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
@@ -47,6 +47,8 @@ BUDGET_ROWS = {  # row -> its title, and the row of the paper that it stands bes
     "fno-aug": ("FNO trained on moved inputs", "fno-aug"),
 }
 
+
+NOT_MEASURED = "Not measured yet.\n"
 
 # --- columns --------------------------------------------------------------------------------------
 
@@ -299,25 +301,48 @@ def markdown_budget(folders: Sequence[Path]) -> str:
 
     Those of `standard` are of the seeds that `long` has.
     """
-    try:
-        usual, longer = (collect(folders, preset) for preset in ("standard", "long"))
-    except ResultsError:
-        return "Not measured yet.\n"
     rows = []
-    for name, table in longer.items():
+    for usual, longer in _standard_and_long(folders):
         for model, (title, beside) in BUDGET_ROWS.items():
-            line, before = table.line(model), usual[name].line(model) if name in usual else None
-            paper = table.benchmark.paper.get(beside)
-            if table.of_rollouts or line is None or before is None or paper is None:
+            line, before = longer.line(model), usual.line(model) if usual else None
+            paper = longer.benchmark.paper.get(beside)
+            if longer.of_rollouts or line is None or before is None or paper is None:
                 continue
             same = tuple(one for one in before.results if one["seed"] in line.seeds)
             cells = []
             for key, theirs in zip(("id_error", "ood_error"), paper, strict=True):
                 ours = [statistic(results, key) for results in (same, line.results)]
                 cells += [*("–" if one is None else str(one) for one in ours), f"{theirs:.4f}"]
-            rows.append([f"{table.benchmark.title}: {title}", *cells])
+            rows.append([f"{longer.benchmark.title}: {title}", *cells])
     heads = [f"{kind}, {when}" for kind in ("ID", "OOD") for when in ("standard", "long", "paper")]
-    return _aligned(["", *heads], rows) + "\n"
+    return _aligned(["", *heads], rows) + "\n" if rows else NOT_MEASURED
+
+
+def markdown_rollout_budget(folders: Sequence[Path]) -> str:
+    """What the paper's number of updates does to rollouts: NMSEs, over all seeds of each preset."""
+    rows = []
+    for usual, longer in _standard_and_long(folders):
+        for line in longer.lines if longer.of_rollouts else ():
+            before = usual.line(line.model) if usual else None
+            paper = longer.benchmark.paper.get(claims.in_paper(line.model))
+            errors = [before and before.of("nmse"), line.of("nmse")]
+            cells = ["–" if one is None else str(one) for one in errors]
+            cells += [f"{paper[0]:.4f}" if paper else "–"]
+            cells += [str(line.of("ood_nmse_canonical") or "–")]
+            seeds = " / ".join(str(len(set(one.seeds))) if one else "0" for one in (before, line))
+            rows.append([f"{longer.benchmark.title}: {line.title}", *cells, seeds])
+    heads = ["NMSE, standard", "NMSE, long", "NMSE, paper", "OOD, canonical, long", "seeds"]
+    return _aligned(["", *heads], rows) + "\n" if rows else NOT_MEASURED
+
+
+def _standard_and_long(folders: Sequence[Path]) -> Iterator[tuple[Table | None, Table]]:
+    """The tables of each benchmark that was trained with `long`, at `standard` and at `long`."""
+    try:
+        usual, longer = (collect(folders, preset) for preset in ("standard", "long"))
+    except ResultsError:
+        return
+    for name, table in longer.items():
+        yield usual.get(name), table
 
 
 def markdown_claims(section: str, folders: Sequence[Path]) -> str:
