@@ -15,7 +15,6 @@ from pacefno.errors import UsageError
 from pacefno.paper.bench import ResultsError, merge_results, runtime_file
 from pacefno.paper.benchmarks import benchmark_named
 from pacefno.paper.report.collect import Tables, collect
-from pacefno.paper.report.settings import differences
 from pacefno.paper.report.tables import (
     ablation_table,
     columns_of,
@@ -139,7 +138,7 @@ def test_a_benchmark_that_is_not_in_the_paper_has_no_columns_of_it(tmp_path: Pat
     merge_results(tmp_path, name, [result("fno", 42, 0.2, problem=name)])
     table = collect([tmp_path])[name]
     assert not any(column.kind == "paper" for column in columns_of(table))
-    assert differences(table) == [] and "paper" not in markdown_table(table)
+    assert table.differences == [] and "paper" not in markdown_table(table)
 
 
 @pytest.mark.parametrize("name", ["burgers2d", "kdv_easy"])
@@ -214,7 +213,7 @@ def test_the_terminal_has_the_errors_and_leaves_costs_out(results: Path) -> None
 def test_settings_that_differ_are_found_and_equal_ones_are_not(tmp_path: Path) -> None:
     def names(folder: str, **others: object) -> set[str]:
         table = table_of(tmp_path / folder, result("pace", 1, 0.1, **others))
-        return {setting.name for setting in differences(table)}
+        return {setting.name for setting in table.differences}
 
     standard = names("s")
     assert {"epochs", "learning rate", "device", "equation and horizon"} <= standard

@@ -16,7 +16,8 @@ from pacefno.errors import UsageError
 from pacefno.groups import Translation
 from pacefno.paper.bench import Places
 from pacefno.paper.benchmarks import benchmark_named
-from pacefno.paper.report.claims import Evidence, approximation, covering
+from pacefno.paper.claims.evidence import Evidence
+from pacefno.paper.claims.theory import approximation, covering
 from pacefno.paper.studies import capacity
 from pacefno.paper.studies.base import run_study
 from pacefno.paper.studies.capacity import (

@@ -10,6 +10,7 @@ from typing import TypeAlias, final
 
 from pacefno.paper.bench import Result, ResultsError, results_file, runtime_file
 from pacefno.paper.benchmarks import BENCHMARKS, Benchmark
+from pacefno.paper.differences import Setting, differences
 from pacefno.paper.rows import Row
 from pacefno.paper.style import Statistic, statistic
 
@@ -68,6 +69,11 @@ class Table:
     @property
     def seeds(self) -> list[int]:
         return sorted({seed for line in self.lines for seed in line.seeds})
+
+    @property
+    def differences(self) -> list[Setting]:
+        """Where the settings of this table are not the paper's."""
+        return differences(self.benchmark, self.preset, self.results)
 
     @property
     def commands(self) -> list[str]:

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pacefno.data.recipe import TrajectoryRecipe
+from pacefno.paper.differences import grids, physics
 from pacefno.paper.report.collect import Table
-from pacefno.paper.report.settings import differences, grids, physics
 from pacefno.paper.report.tables import (
     SUMMARY_ROWS,
     Cell,
@@ -112,7 +112,7 @@ def fill_template(name: str, **parts: Any) -> str:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {"cell": cell_markup, "code": code_markup}
-    functions = (caption, cells_of, columns_of, differences, facts_of, headline_of)
+    functions = (caption, cells_of, columns_of, facts_of, headline_of)
     environment.globals |= {function.__name__: function for function in functions}
     return environment.get_template(name).render(**parts)
 

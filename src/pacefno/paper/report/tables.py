@@ -13,11 +13,12 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from pacefno.errors import UsageError
+from pacefno.paper import claims
 from pacefno.paper.bench import Result, ResultsError, runtime_file
 from pacefno.paper.benchmarks import Benchmark
-from pacefno.paper.report import claims
+from pacefno.paper.claims.evidence import Evidence
+from pacefno.paper.claims.rows import in_paper
 from pacefno.paper.report.collect import Line, Table, Tables, collect, results_folder
-from pacefno.paper.report.settings import differences
 from pacefno.paper.studies import ablation
 from pacefno.paper.studies.base import Table as StudyTable
 from pacefno.paper.studies.base import study_cells
@@ -234,7 +235,7 @@ def markdown_table(table: Table) -> str:
     """The table, what it shows, and (for pairs) where settings differ from the paper's."""
     rows = [[_markdown_cell(cell) for cell in cells] for cells in cells_of(table)]
     text = f"{_aligned([c.title for c in columns_of(table)], rows)}\n\n{caption(table)}"
-    settings = "; ".join(f"{s.name}: {s.ours} (paper: {s.paper})" for s in differences(table))
+    settings = "; ".join(f"{s.name}: {s.ours} (paper: {s.paper})" for s in table.differences)
     if table.of_rollouts or not settings:
         return f"{text}\n"
     return f"{text} Where settings differ from the paper: {settings}.\n"
@@ -324,7 +325,7 @@ def markdown_rollout_budget(folders: Sequence[Path]) -> str:
     for usual, longer in _standard_and_long(folders):
         for line in longer.lines if longer.of_rollouts else ():
             before = usual.line(line.model) if usual else None
-            paper = longer.benchmark.paper.get(claims.in_paper(line.model))
+            paper = longer.benchmark.paper.get(in_paper(line.model))
             errors = [before and before.of("nmse"), line.of("nmse")]
             cells = ["–" if one is None else str(one) for one in errors]
             cells += [f"{paper[0]:.4f}" if paper else "–"]
@@ -352,7 +353,7 @@ def markdown_claims(section: str, folders: Sequence[Path]) -> str:
         rows = [[f"[{name}](#{name})", claims.tally(own)] for name, own in found.items()]
         return _plain_table(["section", "lines"], rows)
     if section == "gallery":
-        gallery = claims.Evidence(tuple(folders)).gallery.values()
+        gallery = Evidence(tuple(folders)).gallery.values()
         shown = [f"![{one['caption']}](figures/paper/{one['file']})\n\n" for one in gallery]
         captions = [f"*{one['caption']} Preset {one['preset']}.*\n" for one in gallery]
         return "\n".join(map("".join, zip(shown, captions, strict=True))) or "None drawn yet.\n"

@@ -13,9 +13,10 @@ from pacefno.files import make_folder, write_text
 from pacefno.paper import DATA_SEED
 from pacefno.paper.bench import Say
 from pacefno.paper.benchmarks import Benchmark
+from pacefno.paper.claims.evidence import MANIFEST, PROBLEMS
+from pacefno.paper.claims.figures import FIGURES
 from pacefno.paper.presets import data_preset
 from pacefno.paper.report import fields, figures
-from pacefno.paper.report.claims import FIGURES, MANIFEST, PROBLEMS
 from pacefno.paper.report.collect import Table, collect, results_folder
 from pacefno.paper.report.page import Picture, Section, render_page
 from pacefno.paper.report.runs import (

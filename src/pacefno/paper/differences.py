@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pacefno.data.recipe import PairRecipe
 from pacefno.paper import PRESETS
+from pacefno.paper.bench import Result
 from pacefno.paper.benchmarks import Benchmark
 from pacefno.paper.presets import config_for, data_preset
-from pacefno.paper.report.collect import Table
 from pacefno.train.config import LossSettings, ScheduleSettings
 
 PAPER_DEVICE = "one GPU (RTX 4080)"
@@ -22,20 +23,19 @@ class Setting(NamedTuple):
     ours: str
 
 
-def differences(table: Table) -> list[Setting]:
+def differences(benchmark: Benchmark, preset: str, results: Sequence[Result]) -> list[Setting]:
     """Every setting that is not the paper's; what the paper does not state is listed as such.
 
     None for a benchmark that is not in the paper.
     """
-    benchmark, preset = table.benchmark, table.preset
     found: list[Setting] = []
     if not benchmark.paper:
         return found
-    if not table.of_rollouts:  # LPSDA states its own
+    if benchmark.task.rollout is None:  # LPSDA states its own
         found.append(Setting("equation and horizon", "values not stated", physics(benchmark)))
     if preset in PRESETS and benchmark.paper_preset:
         found += changed(benchmark, preset)
-    if (ours := devices(table)) != PAPER_DEVICE:
+    if (ours := devices(results)) != PAPER_DEVICE:
         found.append(Setting("device", PAPER_DEVICE, ours))
     return found
 
@@ -63,9 +63,9 @@ def grids(benchmark: Benchmark, preset: str) -> str:
     return " → ".join(" × ".join(map(str, grid)) for grid in both)
 
 
-def devices(table: Table) -> str:
-    """Where the results were made, from the results."""
-    found = {(str(r.get("device", "?")), int(r.get("threads", 0))) for r in table.results}
+def devices(results: Sequence[Result]) -> str:
+    """Where results were made."""
+    found = {(str(r.get("device", "?")), int(r.get("threads", 0))) for r in results}
     return " and ".join(f"{name}, {n} thread{'s' * (n != 1)}" for name, n in sorted(found))
 
 

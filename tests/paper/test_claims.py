@@ -14,30 +14,15 @@ from pacefno.errors import UsageError
 from pacefno.paper import SEEDS
 from pacefno.paper.bench import merge_results, runtime_file
 from pacefno.paper.benchmarks import benchmark_named
+from pacefno.paper.claims import judged, sections, settings, tally, theory
+from pacefno.paper.claims.evidence import GALLERY, MANIFEST, PROBLEMS, Evidence, Finding
+from pacefno.paper.claims.figures import FIGURES, figure
+from pacefno.paper.claims.method import exists
+from pacefno.paper.claims.rows import ablation_row, factor, rollout_row, table_row
+from pacefno.paper.claims.settings import ADAPTATION, OWN, architectures, core, losses
+from pacefno.paper.claims.theory import decay, over_runs, projection
+from pacefno.paper.claims.times import ablation_times, times
 from pacefno.paper.presets import config_for
-from pacefno.paper.report import claims
-from pacefno.paper.report.claims import (
-    ADAPTATION,
-    FIGURES,
-    GALLERY,
-    MANIFEST,
-    PROBLEMS,
-    Evidence,
-    ablation_row,
-    core,
-    decay,
-    exists,
-    figure,
-    judged,
-    losses,
-    over_runs,
-    projection,
-    rollout_row,
-    sections,
-    table_row,
-    tally,
-    times,
-)
 from pacefno.paper.report.documents import stale_documents
 from pacefno.paper.report.tables import latex_of, markdown_claims, markdown_of, terminal_claims
 from pacefno.paper.report.write import write_gallery
@@ -160,11 +145,11 @@ def test_the_settings_of_the_paper_preset_are_those_of_its_tables(
     runtime_file(tmp_path).add([row | {"epoch_seconds": 36.0}])
     expected = "0 of 3 seeds: one takes 5 hours (500 epochs of 36 s, 2 threads)"
     assert core(name, nothing).why.endswith(expected)
-    found = claims.adaptation(name, nothing)
+    found = settings.adaptation(name, nothing)
     assert found.word == "partly" and found.seeds == "0"
     monkeypatch.setitem(ADAPTATION, name, (1, 1.0, 0.0))
-    monkeypatch.setitem(claims.CORE, name, {"batch": 3})
-    assert claims.adaptation(name, nothing).word == "not" and core(name, nothing).word == "not"
+    monkeypatch.setitem(settings.CORE, name, {"batch": 3})
+    assert settings.adaptation(name, nothing).word == "not" and core(name, nothing).word == "not"
 
 
 def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> None:
@@ -172,7 +157,7 @@ def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> No
     mean = {"gap": 0.1, "gap_projected": 0.2, "eta": 1.0, "holds": True, "violations": 0}
     cell = {"preset": "quick", "seed": 42, "model": "pace", "projection": mean}
 
-    def judge() -> claims.Finding:
+    def judge() -> Finding:
         return over_runs(projection, Evidence((folder,)))
 
     for done, name in enumerate(PROBLEMS, start=1):
@@ -186,16 +171,16 @@ def test_a_theorem_is_done_where_it_holds_on_every_problem(tmp_path: Path) -> No
 
 
 def test_a_factor_over_augmentation_has_to_be_the_paper_s(tmp_path: Path) -> None:
-    def judge(folder: str, ours: float, seeds: Sequence[int] = SEEDS) -> claims.Finding:
+    def judge(folder: str, ours: float, seeds: Sequence[int] = SEEDS) -> Finding:
         rows = [row("fno-aug", seed, ood_error=0.6, id_error=0.1) for seed in seeds]
         rows += [row("pace-cnn", seed, ood_error=ours, id_error=0.1) for seed in seeds]
         found = evidence(tmp_path / folder, "burgers1d", *rows)
-        return claims.factor("burgers1d", ["pace-cnn"], found)
+        return factor("burgers1d", ["pace-cnn"], found)
 
     assert judge("good", 0.03).word == "done" and "20 times (paper 12.1" in judge("a", 0.03).result
     assert judge("less", 0.06).why == "less than the paper's"
     assert judge("few", 0.03, SEEDS[:1]).why == "1 of 3 seeds"
-    assert claims.factor("burgers1d", ["pace-cnn"], evidence(tmp_path / "none")).word == "not"
+    assert factor("burgers1d", ["pace-cnn"], evidence(tmp_path / "none")).word == "not"
 
 
 def test_a_gradient_flow_has_to_balance_and_an_older_cell_has_none() -> None:
@@ -206,18 +191,18 @@ def test_a_gradient_flow_has_to_balance_and_an_older_cell_has_none() -> None:
     for change in ({"rises": 1}, {"imbalance": 0.1}):
         said = decay({"refinement": {"flow": path | change}})
         assert said is not None and not said[0]
-    assert claims.pull_back(cell) == (True, "at most 7 of a field's norm per period")
+    assert theory.pull_back(cell) == (True, "at most 7 of a field's norm per period")
     for older in ({}, {"refinement": None}, {"refinement": {"adam": {"rises": 0}}}):
-        assert decay(older) is None and claims.pull_back(older) is None
+        assert decay(older) is None and theory.pull_back(older) is None
 
 
 def test_a_bound_that_fails_with_the_largest_slope_is_told() -> None:
     operator = {"steepest": [2.0, 3.0], "violations_with_steepest": 0}
     cell = {"samples": 5, "violations": 0, "violations_as_printed": 0, "operator": operator}
-    assert claims.bound(cell) == (True, "on 5 of 5 samples, with the largest L on 2 of 2")
-    held, text = claims.bound(cell | {"violations_as_printed": 4})
+    assert theory.bound(cell) == (True, "on 5 of 5 samples, with the largest L on 2 of 2")
+    held, text = theory.bound(cell | {"violations_as_printed": 4})
     assert held and text.endswith("without K_C before epsilon, on 1")
-    assert not claims.bound(cell | {"operator": operator | {"violations_with_steepest": 1}})[0]
+    assert not theory.bound(cell | {"operator": operator | {"violations_with_steepest": 1}})[0]
 
 
 def test_networks_for_trajectories_have_the_sizes_of_the_paper(
@@ -225,9 +210,9 @@ def test_networks_for_trajectories_have_the_sizes_of_the_paper(
 ) -> None:
     nothing = evidence(tmp_path)
     for name in ("kdv_easy", "kuramoto_sivashinsky"):
-        assert claims.architectures(name, nothing).why == "trained with 0 of 3 seeds"
-    monkeypatch.setitem(claims.ARCHITECTURES, "kdv_easy", {"fno": (32, 64, 4, 20)})
-    assert claims.architectures("kdv_easy", nothing).word == "not"
+        assert architectures(name, nothing).why == "trained with 0 of 3 seeds"
+    monkeypatch.setitem(settings.ARCHITECTURES, "kdv_easy", {"fno": (32, 64, 4, 20)})
+    assert architectures("kdv_easy", nothing).word == "not"
 
 
 def test_code_is_found_by_its_name() -> None:
@@ -254,8 +239,8 @@ def test_times_are_multiples_of_those_of_the_fno(tmp_path: Path) -> None:
 
 
 def test_seconds_of_the_ablation_are_multiples_of_the_whole_method(tmp_path: Path) -> None:
-    def judge() -> claims.Finding:
-        return claims.ablation_times("burgers1d", Evidence((tmp_path,)))
+    def judge() -> Finding:
+        return ablation_times("burgers1d", Evidence((tmp_path,)))
 
     assert judge().word == "not"
     for name, word in (
@@ -353,7 +338,7 @@ def test_a_model_has_a_line_and_a_shared_difference_a_number(tmp_path: Path) -> 
     page = markdown_claims("tables", [tmp_path])
     table, _, notes = page.partition("\nWhat differs, by number:\n\n")
     number, _, note = notes.splitlines()[0].partition(". ")
-    assert note == claims.OWN and claims.OWN not in table
+    assert note == OWN and OWN not in table
     assert f"| {number}, 2 | **not** |" in table  # the other is about `standard`
     shown = next(line for line in table.splitlines() if "shallow water: PACE-FNO (one" in line)
     assert f"{ways[0]}, `standard`" in shown and f"<br>{ways[1]}, `standard`" in shown
