@@ -180,7 +180,7 @@ def report_command(
         str | None,
         typer.Option(
             help=f"Which rows: {', '.join(PRESETS)}.",
-            show_default="paper, else standard, else what there is",
+            show_default="standard, else paper, else what there is",
         ),
     ] = None,
     runs: RunsFolder = Path("runs"),
