@@ -65,6 +65,7 @@ def test_a_vector_is_named_by_its_first_word_and_a_list_by_all_of_them() -> None
         ("m: momentum", 2, "'m' is a momentum, so say of which density: \"m: momentum of NAME\""),
         ("m: momentum of h", 2, r"with NAME one of \(none\)"),
         ("u: velocity, m: momentum of u", 2, "of which density"),
+        ("u: velocity, m: momentum of u", 1, "of which density"),
         ("h: scalar, u: velocity of h", 2, "'u': a velocity is not 'of' anything"),
     ],
 )

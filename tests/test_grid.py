@@ -376,3 +376,18 @@ def test_a_distance_in_float64_costs_high_wavenumbers_no_digits() -> None:
 def test_every_kth_point_is_a_grid_again(shape: tuple[int, ...]) -> None:
     field = grid.points(shape)[None]
     assert torch.equal(grid.coarsen(field, 4), grid.points([n // 4 for n in shape])[None])
+
+
+def test_tables_of_a_transform_are_not_kept_for_later() -> None:
+    """Those made inside nested transforms of torch.func belong to them, and to nobody after."""
+    kept = grid.Kept(lambda n: torch.arange(n).cos())
+
+    def energy(values: Tensor) -> Tensor:
+        return (values * kept(5)).square().sum()
+
+    values = noise((5,), channels=1)
+    torch.func.jvp(torch.func.grad(energy), (values,), (values,))
+    expected = 2 * values * torch.arange(5).cos().square()
+    for derivative in (torch.func.grad(energy)(values), torch.func.grad(energy)(values)):
+        assert torch.allclose(derivative, expected)
+    assert not kept.store and torch.equal(kept(5), torch.arange(5).cos()) and len(kept.store) == 1

@@ -30,6 +30,7 @@ from pacefno.pace import PACE
 from pacefno.testing import assert_equivariant
 
 SHAPES = [(16,), (17,), (12, 16), (9, 14)]
+PRESSURE = 1e5  # beside velocities of order one
 over_shapes = pytest.mark.parametrize("shape", SHAPES)
 
 
@@ -424,3 +425,35 @@ def test_the_distance_of_frames_counts_periods_of_shifts_and_angles_alike() -> N
     assert distance.tolist() == pytest.approx([math.hypot(0.03, 0.04), 0.5])
     boosted = torch.tensor([[0.1, 0.9]], dtype=torch.float64)  # a velocity is not a distance
     assert float(frame_distance(Galilean(1), boosted, boosted * 0)) == pytest.approx(0.1)
+
+
+class KnowsPlaces(nn.Module):
+    """Weighs the first channels by where they are; the last one it leaves alone."""
+
+    def forward(self, field: Tensor) -> Tensor:
+        place = points(tuple(field.shape[2:]))[0].to(field)
+        return torch.cat([field[:, :-1] * place, field[:, -1:]], dim=1)
+
+
+@pytest.mark.parametrize("channels", [None, "u v: vector, p: scalar"])
+def test_a_large_channel_hides_no_small_one(channels: str | None) -> None:
+    field = noise((16, 16), torch.float32)
+    field[:, -1] += PRESSURE
+    options = {"channels": channels}
+    model, group = KnowsPlaces(), Translation(2)
+    pooled = equivariance_error(model, group, field, **options)
+    worst = equivariance_error(model, group, field, worst_quantity=True, **options)
+    assert pooled.max() < 1e-4 and worst.min() > 1e-3  # relative to the rounding of the pressure
+    with pytest.raises(AssertionError, match="not equivariant"):
+        assert_equivariant(model, group, field, tolerance=1e-4, **options)
+    alone = equivariance_error(KnowsPlaces(), group, noise((16, 16), torch.float32), **options)
+    assert alone.min() > 0.1
+
+
+def test_the_worst_quantity_of_one_quantity_is_the_whole() -> None:
+    field, model = noise((16, 16), torch.float64, channels=1), nn.Conv2d(1, 1, 3, padding=1)
+    both = (
+        equivariance_error(model.double(), Translation(2), field, **options)
+        for options in ({}, {"worst_quantity": True})
+    )
+    assert torch.allclose(*both, rtol=1e-12)

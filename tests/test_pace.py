@@ -29,7 +29,7 @@ from pacefno.frames import (
     PhaseSlice,
 )
 from pacefno.grid import FieldError, from_spectrum, points, resample, to_spectrum, wavenumbers
-from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translation, Trivial
+from pacefno.groups import Euclidean, Galilean, GalileanScaling, Group, Translation, Trivial, shift
 from pacefno.metrics import equivariance_error, random_elements, relative_l2
 from pacefno.operators import FNO, Conditioned
 from pacefno.pace import PACE, UndeterminedFrameWarning
@@ -457,6 +457,29 @@ def test_what_has_to_be_said_is_asked_for_in_a_sentence(
         PACE(nn.Identity(), group, **said)
 
 
+@pytest.mark.parametrize(
+    ("operator", "group", "frame", "sentence"),
+    [
+        (torch.sin, Translation(1), None, "operator: expected a torch.nn.Module"),
+        (nn.Identity(), Translation, None, "got the class Translation itself"),
+        (nn.Identity(), "translation", None, "such as pacefno.Translation"),
+        (nn.Identity(), Translation(1), "analytic", r"frame: expected a frame .*, got 'analytic'"),
+        (nn.Identity(), Translation(1), AnalyticFrame, "got the class AnalyticFrame itself"),
+        (
+            nn.Identity(),
+            Translation(2),
+            AnalyticFrame(Euclidean()),
+            "it finds x, y, angle of the euclidean group, but the translation group has x, y",
+        ),
+    ],
+)
+def test_what_is_no_operator_group_or_frame_is_refused_at_once(
+    operator: nn.Module, group: Group, frame: Frame, sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        PACE(operator, group, frame=frame)
+
+
 def test_translations_need_nothing_said() -> None:
     field = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
     model = PACE(nn.Identity(), Translation(1)).eval()
@@ -467,6 +490,42 @@ def test_a_vector_with_one_component_is_refused() -> None:
     model = PACE(nn.Identity(), Galilean(2), channels="u: velocity", horizon=1.0, lengths=1.0)
     with pytest.raises(FieldError, match="give it 2 channels, not 1"):
         model(torch.zeros(1, 1, 8, 8))
+
+
+def test_a_rescaling_knows_the_step_that_only_the_output_says(dtype: torch.dtype) -> None:
+    given = FieldType.parse("u: speed", 1, lengths=4.0)
+    later = FieldType.parse("u: speed", 1, times=[1.0], step=0.5, lengths=4.0)
+    field = random_field(given, (32,), top=4, dtype=dtype).values + 1
+    model = PACE(nn.Identity(), GalileanScaling(), input=given, output=later).eval()
+    mean = field.double().mean(dim=(1, 2))
+    carried = shift(field, (mean * 0.5 / 4.0)[:, None])
+    assert largest(model(field) - carried) < 100 * torch.finfo(dtype).eps
+
+
+def test_the_canonical_field_of_half_precision_is_computed_in_single() -> None:
+    generator = torch.Generator().manual_seed(0)
+    field = (torch.randn(2, 2, 16, 16, generator=generator) + 30).bfloat16()
+    options = {"channels": "u: velocity", "horizon": 0.5, "lengths": 1.0}
+    model = PACE(nn.Identity(), Galilean(2), **options).eval()
+    canonical = model.canonicalize(field)
+    assert canonical.dtype == torch.bfloat16
+    assert largest(canonical.float().mean(dim=(2, 3))) < 1e-3  # 0.03 if bfloat16 subtracts it
+
+
+def test_each_sample_has_its_own_gradient() -> None:
+    """A vmap over gradients of the weights, with the default frame."""
+    operator = nn.Conv1d(1, 1, 5, padding=2).double()
+    model = PACE(operator, Translation(1)).eval()
+    field = random_field(FieldType.parse("a: scalar", 1), (32,)).values
+    weights = dict(model.named_parameters())
+
+    def loss(weights: dict[str, Tensor], sample: Tensor) -> Tensor:
+        return torch.func.functional_call(model, weights, (sample[None],)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, field)
+    alone = [torch.func.grad(loss)(weights, sample) for sample in field]
+    for name, gradient in each.items():
+        assert largest(gradient - torch.stack([one[name] for one in alone])) < 1e-10
 
 
 # --- a frame that is not determined
@@ -861,6 +920,20 @@ def test_a_rollout_follows_the_exact_solution_step_by_step() -> None:
     for step in range(5):
         end = torch.stack([carried(velocity, TIME * (step + 1)) for velocity in VELOCITIES])
         assert largest(found[:, step] - end) < 1e-11
+
+
+def test_a_rollout_refuses_predictions_that_are_no_next_input() -> None:
+    class First(nn.Module):
+        """Predicts the first of three channels, of which the others are given."""
+
+        def forward(self, field: Tensor) -> Tensor:
+            return field[:, :1]
+
+    model = PACE(First(), Translation(1)).eval()
+    with pytest.raises(FieldError, match="is no next input: expected 3 channels"):
+        model.rollout(random_field(FieldType.parse("", 1), (16,)).values[:, [0, 0, 1]], 2)
+    with pytest.raises(FieldError, match=r"expected \(B, C, N\)"):
+        model.rollout(torch.zeros(3, 16), 2)
 
 
 def test_a_rollout_of_several_snapshots_keeps_its_window() -> None:

@@ -234,7 +234,7 @@ def _check_quantities(quantities: Sequence[Quantity]) -> None:
     names = [name for quantity in quantities for name in quantity.components]
     if twice := {name for name in names if names.count(name) > 1}:
         raise FieldError(f"channels: {sorted(twice)} named twice: give every channel its own name")
-    scalars = [quantity.name for quantity in quantities if len(quantity.components) == 1]
+    scalars = [quantity.name for quantity in quantities if quantity.kind == "scalar"]
     for quantity in quantities:
         if quantity.how.needs_density and quantity.of not in scalars:
             raise FieldError(
@@ -480,6 +480,12 @@ class Field:
     def of(self, quantity: Quantity) -> Tensor:
         """The components of one quantity, ``(B, S, n, *grid)``."""
         return self.by_snapshot[:, :, self.type.place(quantity)]
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """Each quantity, ``(B, S, n, *grid)``; each channel where none is named."""
+        known = [self.of(quantity) for quantity in self.type.quantities]
+        return known or list(torch.split(self.by_snapshot, 1, dim=2))
 
     def density_of(self, quantity: Quantity) -> Tensor | None:
         """The density that a momentum belongs to, ``(B, S, 1, *grid)``; None for other kinds."""

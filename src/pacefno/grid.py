@@ -87,7 +87,7 @@ def _expected_shape(channels: int | None, dim: int | None) -> str:
 
 
 def _check_finite(field: Tensor, name: str) -> None:
-    if bool(torch.isfinite(field.sum())):
+    if in_transform(field) or bool(torch.isfinite(field.sum())):
         return  # a sum is finite only if every term is, and takes a fifth of the time
     good = torch.isfinite(field)
     if bool(good.all()):
@@ -379,7 +379,8 @@ class Kept(Generic[Table]):
 
     A module-level store and not a buffer: a checkpoint must not depend on the resolutions a model
     has seen. Into a graph kept tables enter as constants; where a size is a symbol, or a graph is
-    compiled, they are computed in it, and nothing of it is kept.
+    compiled, they are computed in it, and nothing of it is kept, nor what a transform of
+    ``torch.func`` or a trace has wrapped and will not know again.
     """
 
     def __init__(self, make: Callable[..., Table]) -> None:
@@ -395,11 +396,25 @@ class Kept(Generic[Table]):
         # Made inside inference_mode it could never be used for training afterwards, and it stays.
         with torch.inference_mode(False), torch.no_grad():
             made = self.make(*key)
-        if not torch.compiler.is_compiling():
+        tables = made if isinstance(made, tuple) else (made,)
+        if not torch.compiler.is_compiling() and all(map(_is_plain, tables)):
             if len(self.store) >= MOST_TABLES:
                 self.store.clear()
             self.store[key] = made
         return made
+
+
+def in_transform(values: Tensor) -> bool:
+    """Whether a tensor is inside ``torch.func.grad``, ``vmap`` or the like, where no branch may
+    depend on its values.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(values))
+
+
+def _is_plain(table: Tensor) -> bool:
+    return type(table) is Tensor and not in_transform(table)
 
 
 def smaller(a: int, b: int) -> int:

@@ -85,12 +85,18 @@ def equivariance_error(
     xi: Tensor | None = None,
     seed: int = 0,
     box: Box | None = None,
+    worst_quantity: bool = False,
 ) -> Tensor:
     """``|f(C_g a) - C_g f(a)|`` per sample, relative: 0 for a model that follows its input.
 
     Relative to ``|f(a)|`` or ``|C_g f(a)|``, whichever is larger. They differ under a boost, which
     may all but cancel the mean of a prediction; rounding is relative to what is added up, not to
     what is left of it.
+
+    Norms are pooled over all channels, so a large pressure hides a small velocity. With
+    ``worst_quantity`` it is the largest of the quantities' own errors: of vectors as a whole, of
+    single channels where none is named. What is lost in the rounding of the others is measured
+    against that.
 
     The types of the fields are said as for :class:`PACE`, which knows its own where nothing is
     said. Without ``xi`` the elements are random over the whole group (velocities up to 1). With the
@@ -110,8 +116,16 @@ def equivariance_error(
         unmoved = _called(model, field, box)
         moved_last = group.act(Field(unmoved, predicted, box), xi).values
     _same_shape(moved_first, moved_last)
-    scale = torch.maximum(_norm(unmoved, 1), _norm(moved_last, 1))
-    return _ratio(_norm(moved_first - moved_last, 1), scale)
+    pooled = torch.maximum(_norm(unmoved, 1), _norm(moved_last, 1))
+    if not worst_quantity:
+        return _ratio(_norm(moved_first - moved_last, 1), pooled)
+    floor = torch.finfo(compute_dtype(field.dtype)).eps ** 0.5 * pooled
+    made = (Field(part, predicted, box).parts for part in (moved_first, moved_last, unmoved))
+    errors = []
+    for first, last, still in zip(*made, strict=True):
+        scale = torch.stack([_norm(still, 1), _norm(last, 1), floor]).amax(dim=0)
+        errors.append(_ratio(_norm(first - last, 1), scale))
+    return torch.stack(errors).amax(dim=0)
 
 
 def _called(model: Callable[..., Tensor], field: Tensor, box: Box | None) -> Tensor:

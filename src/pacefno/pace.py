@@ -6,6 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from pacefno.frames import (
     Refiner,
     default_slice,
 )
-from pacefno.grid import FieldError, check_field, compute_dtype
+from pacefno.grid import FieldError, check_field, compute_dtype, in_transform
 from pacefno.groups import Group
 
 Undetermined = Literal["warn", "raise", "ignore"]
@@ -102,10 +103,19 @@ class PACE(nn.Module):
                 f"frame: a {type(frame).__name__} says what is canonical, the frame that finds it "
                 "is frame=slice.frame()"
             )
+        if not isinstance(operator, nn.Module):
+            raise UsageError(
+                f"operator: expected a torch.nn.Module, got {_said(operator)}: write a small "
+                "module whose forward calls it"
+            )
+        if not isinstance(group, Group):
+            raise UsageError(
+                f"group: expected a group such as pacefno.Translation(2), got {_said(group)}"
+            )
         self.operator = operator
         self.group = group
         self.input, self.output = field_types(group, channels, horizon, lengths, input, output)
-        self.frame = default_slice(group).frame() if frame is None else frame
+        self.frame = default_slice(group).frame() if frame is None else _checked(frame, group)
         self.on_undetermined = on_undetermined
         self._warned: set[str] = set()
 
@@ -175,8 +185,9 @@ class PACE(nn.Module):
 
     def canonicalize(self, field: Tensor, box: Box | None = None) -> Tensor:
         """The field pulled back to the canonical frame: what the operator sees."""
-        typed = self._typed(field, box)
-        return self.group.inverse(typed, self.frame(typed).xi).values
+        typed, dtype = self._typed(field, box), field.dtype
+        xi = self.frame(typed).xi
+        return self.group.inverse(typed.to(compute_dtype(dtype)), xi).values.to(dtype)
 
     def refine(
         self,
@@ -218,6 +229,7 @@ class PACE(nn.Module):
         ``on_step`` is told how many steps are done.
         """
         check_next_input(self.input, self.output)
+        check_field(field, dim=self.input.dim, finite=False)
         if steps < 1:
             raise UsageError(f"rollout: expected at least one step, got {steps}")
         channels = field.shape[1] // self.input.snapshots
@@ -229,6 +241,12 @@ class PACE(nn.Module):
         ones = [1] * (field.ndim - 1)
         for step in range(1, steps + 1):
             block = self(window, *args, box=box, **kwargs)
+            if block.shape[1:] != (channels * self.output.snapshots, *field.shape[2:]):
+                raise FieldError(
+                    f"rollout: the prediction {tuple(block.shape)} is no next input: expected "
+                    f"{channels * self.output.snapshots} channels on the grid of "
+                    f"{tuple(field.shape)}"
+                )
             if kept:
                 block = self._with_means(block, means, kept)
             lost = lost | ~torch.isfinite(block).flatten(1).all(dim=1)
@@ -262,6 +280,10 @@ class PACE(nn.Module):
                 f"the operator returned a {type(u_c).__name__}, expected one tensor: say which "
                 "part of it with pacefno.operators.Adapted(operator, outputs=[...])"
             )
+        channels = self.output.size if self.output.quantities else None
+        check_field(
+            u_c, channels=channels, dim=self.output.dim, finite=False, name="what the operator made"
+        )
         return Field(u_c.to(compute_dtype(dtype)), self.output, canonical.box)
 
     def _operator_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -277,11 +299,13 @@ class PACE(nn.Module):
     def _check_determined(self, found: Estimate) -> None:
         if self.training or self.on_undetermined == "ignore" or torch.compiler.is_compiling():
             return
-        missing = (found.quality <= 0).any(dim=0)
+        if in_transform(found.quality):
+            return
+        missing = ~(found.quality > 0).all(dim=0)  # a quality that is not a number is none
         if not bool(missing.any()):
             return
         names = [n for n, no in zip(self.group.coordinates, missing.tolist(), strict=True) if no]
-        count = int((found.quality <= 0).any(dim=1).sum())
+        count = int((~(found.quality > 0).all(dim=1)).sum())
         text = (
             f"the frame of {count} of {len(found.xi)} samples is not determined: "
             f"{', '.join(names)}. "
@@ -321,6 +345,28 @@ class PACE(nn.Module):
         return (each + change).flatten(1, 2)
 
 
+def _said(given: object) -> str:
+    """What was given where something else is wanted: a class without its brackets, or a thing."""
+    if isinstance(given, type):
+        return f"the class {given.__name__} itself"
+    return f"{given!r}" if isinstance(given, str) else f"a {type(given).__name__}"
+
+
+def _checked(frame: Frame, group: Group) -> Frame:
+    """Refuse what is no frame, and a frame whose coordinates are not those of the group."""
+    if not isinstance(frame, Frame):
+        raise UsageError(
+            f"frame: expected a frame such as slice.frame(), got {_said(frame)}: leave it out for "
+            "the default one"
+        )
+    if frame.group.coordinates != group.coordinates:
+        raise UsageError(
+            f"frame: it finds {', '.join(frame.group.coordinates)} of the {frame.group.name} "
+            f"group, but the {group.name} group has {', '.join(group.coordinates)}"
+        )
+    return frame
+
+
 def _level_of_caller() -> int:
     """How far up the line stands that called a model, so that a warning can point to it."""
     level, frame = 1, sys._getframe(1)
@@ -357,7 +403,7 @@ def field_types(
                 "give input= and output= together, or channels=, horizon= and lengths="
             )
         check_one_box(input, output)
-        given = input, output
+        given = replace(input, step=output.step), output  # a snapshot at time 0 counts no steps
     else:
         if channels is None and group.needs_kinds:
             raise UsageError(

@@ -136,6 +136,11 @@ class Task(Settings):
             except UsageError as error:
                 raise UsageError(f"{name}: {error}") from None
         check_one_box(self.input, self.output)
+        if self.input.step != self.output.step and self.group.rescales:
+            raise UsageError(
+                f"the {self.group.name} group rescales steps, so input and output say the same "
+                f"one: got step {self.input.step} and {self.output.step}"
+            )
         if len(self.train_range) not in (0, self.group.size):
             raise UsageError(
                 f"train_range: expected one magnitude for each of {self.group.coordinates}, "

@@ -40,7 +40,15 @@ from pacefno.frames.analytic import (
     standardised_quantities,
     vorticity_of,
 )
-from pacefno.grid import FieldError, band_limit, from_spectrum, points, to_spectrum, wavenumbers
+from pacefno.grid import (
+    FieldError,
+    band_limit,
+    from_curl_and_divergence,
+    from_spectrum,
+    points,
+    to_spectrum,
+    wavenumbers,
+)
 from pacefno.groups import Euclidean, Galilean, Group, Translation
 from pacefno.testing import largest, random_field
 
@@ -660,3 +668,54 @@ def test_a_phase_is_read_off_the_first_snapshot_whichever_channel_is_named(
     xi = torch.tensor([[0.2, 0.7]], dtype=torch.float64).expand(len(field), -1)
     moved = PhaseSlice(group, -1).coordinates(group.act(field, xi))
     assert largest(group.difference(moved, group.compose(xi, last))) < 10 * tolerance
+
+
+def vortices(places: list[tuple[float, float]], n: int, dtype: torch.dtype) -> Field:
+    """The velocity of equal vortices: by the box's mean, on vorticity of the opposite sign."""
+    grid = points((n, n))
+    vorticity = torch.zeros(n, n, dtype=torch.float64)
+    for place in places:
+        centre = torch.tensor(place, dtype=torch.float64).reshape(2, 1, 1)
+        vorticity += torch.exp(-((grid - centre) ** 2).sum(dim=0) / 0.0025)
+    flow = torch.stack([vorticity - vorticity.mean(), torch.zeros_like(vorticity)])
+    return Field(from_curl_and_divergence(flow[None]).to(dtype), VELOCITY)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.0041, 0.137])
+@pytest.mark.parametrize("pair", [False, True])
+def test_vortices_with_circulation_have_a_place_and_no_angle(
+    pair: bool, offset: float, dtype: torch.dtype, tolerance: float
+) -> None:
+    """A round one has none, and two equal ones have two that fit equally well."""
+    middle = 0.5 + offset
+    places = [(middle + s * 0.08, middle + s * 0.03) for s in (1, -1)] if pair else [(middle,) * 2]
+    found = MomentSlice(Euclidean()).read(vortices(places, 64, dtype))
+    assert largest(found.xi[:, :2] - offset) < 100 * tolerance
+    assert bool((found.quality[:, 2] == 0).all() and (found.quality[:, :2] > 0.5).all())
+
+
+def test_a_background_moves_no_vortex(dtype: torch.dtype, tolerance: float) -> None:
+    """Unequal vortices have an angle; the vorticity as a channel has one too, whatever lies under
+    it."""
+    flow = vortices([(0.55, 0.52), (0.55, 0.52), (0.42, 0.47)], 64, dtype)
+    still = Field(curl(flow, flow.type.quantities[0])[:, None], FieldType.parse("w: scalar", 2))
+    found = MomentSlice(Euclidean()).read(still)
+    assert bool((found.quality > 0).all())
+    for background in (0.0, 3.0, -40.0):
+        other = MomentSlice(Euclidean()).read(still.with_values(still.values + background))
+        assert largest(other.xi - found.xi) < 2e4 * tolerance
+
+
+@pytest.mark.parametrize(("numbers", "sizes"), [((1, 4), (1.0, 2.0)), ((1, 2), (1.0, 2**0.5))])
+def test_equally_strong_waves_are_not_told_apart_by_rounding(
+    numbers: tuple[int, int], sizes: tuple[float, float], dtype: torch.dtype, tolerance: float
+) -> None:
+    """Their powers, weighted by wavenumber, tie; the longer one is taken wherever the field is."""
+    group = Translation(1)
+    (x,) = points((64,))
+    wave = sum(a * torch.sin(TAU * k * x) for a, k in zip(sizes, numbers, strict=True))
+    field = Field(wave.expand(40, 1, -1).to(dtype), FieldType.parse("a: scalar", 1))
+    xi = torch.linspace(0, 0.5, 40, dtype=torch.float64)[:, None]
+    at_rest = StrongestWaveSlice(group).read(field).xi
+    found = StrongestWaveSlice(group).read(group.act(field, xi)).xi
+    assert largest(group.difference(found, group.compose(xi, at_rest))) < 100 * tolerance

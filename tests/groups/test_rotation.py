@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pacefno.fields import Field, FieldType
-from pacefno.grid import from_spectrum, points, to_spectrum, wavenumbers
+from pacefno.fields import Field, FieldType, Kind, Vector
+from pacefno.grid import FieldError, from_spectrum, points, to_spectrum, wavenumbers
 from pacefno.groups import Euclidean, _rotation, shift
 from pacefno.groups._rotation import half_turn, quarter_turn, shear, turn_each
 from pacefno.testing import composition_law, far_elements, inverse_law, largest, random_field
@@ -285,3 +285,42 @@ def test_vorticity_and_scalars_keep_their_sign_under_rotations() -> None:
     for kind in ("scalar", "pseudoscalar"):
         field = Field(torch.ones(1, 1, 8, 8), FieldType.parse(f"w: {kind}", 2))
         assert largest(GROUP.act(field, xi).values - 1) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["c: scalar", "u: vector"])
+def test_every_transform_of_torch_func_passes_a_rotation(kind: str) -> None:
+    """Derivatives of fields and angles, forwards, backwards and of each other."""
+    type = FieldType.parse(kind, 2)
+    values = random_field(type, (7, 7), batch=1).values
+    xi = torch.tensor([[0.1, -0.2, 0.4]], dtype=torch.float64)
+
+    def moved(values: Tensor, xi: Tensor) -> Tensor:
+        return GROUP.act(Field(values, type), xi).values
+
+    def energy(values: Tensor, xi: Tensor) -> Tensor:
+        return (moved(values, xi) ** 3).sum()
+
+    for argument in (0, 1):
+        backwards = torch.func.jacrev(moved, argument)(values, xi)
+        forwards = torch.func.jacfwd(moved, argument)(values, xi)
+        plain = torch.autograd.functional.jacobian(moved, (values, xi))[argument]
+        assert largest(backwards - plain) < 1e-11 and largest(forwards - plain) < 1e-11
+    push = torch.ones_like(xi)
+    _, twice = torch.func.jvp(torch.func.grad(energy, 1), (values, xi), (0 * values, push))
+    hessian = torch.autograd.functional.hessian(lambda xi: energy(values, xi), xi)
+    assert largest(twice - hessian.sum(dim=(2, 3))) < 1e-8 * largest(hessian)
+
+
+class Nematic(Kind):
+    """Two components that turn twice as fast as a vector."""
+
+    vector = True
+
+    def representation(self, matrix: Tensor) -> Tensor:
+        return matrix @ matrix
+
+
+def test_a_kind_that_turns_in_its_own_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vector, "representation", Nematic.representation)
+    with pytest.raises(FieldError, match="'u' is a vector, and rotations by any angle are known"):
+        GROUP.check_type(FieldType.parse("u: vector", 2))

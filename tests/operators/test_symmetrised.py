@@ -328,3 +328,13 @@ def test_axes_that_are_exchanged_need_the_same_number_of_points() -> None:
         model(torch.randn(1, 1, 16, 12))
     halves = Symmetrised(nn.Conv2d(1, 1, 3, padding=1), "p2m", channels="a: scalar").eval()
     assert halves(torch.randn(1, 1, 16, 12)).shape == (1, 1, 16, 12)
+
+
+def test_a_model_that_predicted_first_can_be_trained_afterwards() -> None:
+    operator = torch.nn.Conv2d(2, 2, 3, padding=1)
+    model = Symmetrised(operator, "p4", "u v: velocity")
+    field = torch.randn(2, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        model.eval()(field)
+    model.train()(field).sum().backward()
+    assert operator.weight.grad is not None

@@ -183,7 +183,23 @@ def _velocity(vorticity: Tensor) -> Tensor:
 
 def share_outside_disc(density: Tensor, centre: Tensor) -> Tensor:
     """How much of a density ``(B, n, m)`` lies further than half a box from a point, ``(B,)``."""
-    x, y = (_offset(n, centre[:, axis]) for axis, n in enumerate(density.shape[1:]))
-    outside = x.square()[:, :, None] + y.square()[:, None, :] > 0.25
     total = density.flatten(1).sum(dim=1).clamp_min(torch.finfo(density.dtype).tiny)
-    return (density * outside).flatten(1).sum(dim=1) / total
+    return (density * _outside_disc(density, centre)).flatten(1).sum(dim=1) / total
+
+
+def without_background(vorticity: Tensor) -> Tensor:
+    """A blob ``(B, n, m)`` less the mean of what lies further than half a box from it.
+
+    The moments of a constant depend on where the grid lies, and so would those of the blob on it.
+    """
+    varies = vorticity - vorticity.mean(dim=(1, 2), keepdim=True)
+    around = _outside_disc(vorticity, phase_position(varies.square()).to(vorticity.dtype))
+    count = around.flatten(1).sum(dim=1).clamp_min(1)
+    background = (vorticity * around).flatten(1).sum(dim=1) / count
+    return vorticity - background[:, None, None]
+
+
+def _outside_disc(field: Tensor, centre: Tensor) -> Tensor:
+    """The points of ``(B, n, m)`` that are further than half a box from a point ``(B, 2)``."""
+    x, y = (_offset(n, centre[:, axis]) for axis, n in enumerate(field.shape[1:]))
+    return x.square()[:, :, None] + y.square()[:, None, :] > 0.25

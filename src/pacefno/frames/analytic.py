@@ -22,9 +22,17 @@ from pacefno.frames._moments import (
     impulse_bound,
     phase_share,
     share_outside_disc,
+    without_background,
 )
 from pacefno.frames.base import Energy, Estimate, Frame, clip_quality, with_measured
-from pacefno.grid import compute_dtype, curl_and_divergence, exact_mean, smaller, waves
+from pacefno.grid import (
+    compute_dtype,
+    curl_and_divergence,
+    exact_mean,
+    in_transform,
+    smaller,
+    waves,
+)
 from pacefno.groups import Group
 from pacefno.groups.galilean import tells_velocity
 from pacefno.registry import register
@@ -129,6 +137,7 @@ class StrongestWaveSlice(CanonicalSlice):
     # rounding would choose without a preference; a momentum is only known as well as its frame.
     next_channel = 0.99
     of_momentum = 0.01
+    tie = 1e-3  # weighted powers that differ by less than this share are equal
 
     def __init__(self, group: Group, waves: int = 8) -> None:
         self.group = group
@@ -148,7 +157,8 @@ class StrongestWaveSlice(CanonicalSlice):
         density = density / spread.clamp_min(1e-3).sqrt().reshape(-1, *[1] * (density.ndim - 1))
         found = [self._strongest(values, density, weights, axis) for axis in axes]
         position, number, quality = (torch.stack(part, dim=1) for part in zip(*found, strict=True))
-        if torch.compiler.is_compiling() or bool((number > 1).any()):
+        blind = torch.compiler.is_compiling() or in_transform(values)
+        if blind or bool((number > 1).any()):
             position, lead = highest_crest(mixed(values), axes, position, number, self.waves)
             alone = lead > torch.finfo(values.dtype).eps ** 0.5
             quality = torch.where(alone, quality, 0.0)
@@ -193,7 +203,10 @@ class StrongestWaveSlice(CanonicalSlice):
         share = 2 * modes.power
         number = torch.arange(1, most + 1, dtype=share.dtype, device=share.device)
         weighted = share / number * weights
-        best = weighted.flatten(1).argmax(dim=1, keepdim=True)
+        weighted = weighted.flatten(1)
+        # Of equally strong waves the first: rounding would choose another one after a move.
+        level = weighted.amax(dim=1, keepdim=True) * (1 - self.tie)
+        best = (weighted >= level).to(weighted.dtype).argmax(dim=1, keepdim=True)
         chosen = Modes(*(part.flatten(1).gather(1, best)[:, 0] for part in modes))
         count = (best[:, 0] % most + 1).to(share.dtype)
         turns = crest(chosen)
@@ -208,7 +221,8 @@ def standardised_quantities(field: Field, group: Group) -> Tensor:
     """
     parts = []
     rest = group.at_rest(field)
-    for value, rounded in zip(_quantities(rest), _quantities(field), strict=True):  # (B, n, *grid)
+    for moved, measured in zip(rest.parts, field.parts, strict=True):
+        value, rounded = moved[:, 0], measured[:, 0]  # (B, n, *grid)
         flat = value.flatten(2)
         centred = flat - flat.mean(dim=2, keepdim=True)
         power = centred.square().mean(dim=2).sum(dim=1)
@@ -217,12 +231,6 @@ def standardised_quantities(field: Field, group: Group) -> Tensor:
         scale = (power + floor + torch.finfo(flat.dtype).tiny).sqrt()
         parts.append((centred / scale[:, None, None]).reshape(value.shape))
     return torch.cat(parts, dim=1)
-
-
-def _quantities(field: Field) -> list[Tensor]:
-    """The values of each quantity of the first snapshot; channels one by one if none is named."""
-    known = [field.of(quantity)[:, 0] for quantity in field.type.quantities]
-    return known or list(torch.split(field.by_snapshot[:, 0], 1, dim=1))
 
 
 def mixed(values: Tensor) -> Tensor:
@@ -300,7 +308,8 @@ class MomentSlice(CanonicalSlice):
 
     The default for rotations. A velocity field is read by its vorticity, without its mean flow. A
     field that fills its box has no centre, and a rotation would tear it: then nothing is
-    determined. A round vortex has a centre but no angle.
+    determined. A round vortex has a centre but no angle. In a periodic box a vortex with
+    circulation lies on vorticity of the opposite sign, the same everywhere: it is taken out first.
     """
 
     threshold = 0.1
@@ -312,7 +321,7 @@ class MomentSlice(CanonicalSlice):
         self.group = group
 
     def read_spatial(self, field: Field) -> tuple[Tensor, Tensor]:
-        vorticity = vorticity_of(self.group.at_rest(field.at([0])))
+        vorticity = without_background(vorticity_of(self.group.at_rest(field.at([0]))))
         density = vorticity.square()
         centre = centroid(density)
         vector = impulse(vorticity, centre)

@@ -22,6 +22,7 @@ from pacefno.grid import (
     as_products,
     band_limit,
     frequencies,
+    in_transform,
     move_axis,
     resample,
     shift_phase,
@@ -181,8 +182,8 @@ def _turn_chosen(field: Tensor, quarters: Tensor) -> Tensor:
 def _move(field: Tensor, moves: list[Tensor], quarters: Tensor, back: bool) -> Tensor:
     """The moves with what is known of their derivatives, where some are asked for."""
     counts, parts = quarters.tolist(), (field, *moves)
-    followed = any(
-        forward_ad.unpack_dual(part).tangent is not None  # type: ignore[no-untyped-call]
+    followed = any(  # by derivatives that the written-down ones do not know
+        in_transform(part) or forward_ad.unpack_dual(part).tangent is not None  # type: ignore[no-untyped-call]
         for part in parts
     )
     wanted = torch.is_grad_enabled() and any(part.requires_grad for part in parts)

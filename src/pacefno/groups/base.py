@@ -32,6 +32,7 @@ class Group(ABC):
     periods: tuple[float, ...]  # math.inf for a coordinate that does not wrap
     spatial: int  # how many leading coordinates are spatial
     needs_kinds: bool = True  # whether the action depends on what the channels are
+    rescales: bool = False  # whether elements change the lengths and the time step of a box
 
     @property
     def size(self) -> int:

@@ -93,6 +93,16 @@ def check_turnable(group: Group, type: FieldType) -> None:
             f"{group.name}: {bound[0]!r} is a speed along (1, 1), a direction that a rotation "
             "turns: its equation does not have this symmetry"
         )
+    sixth = rotation_matrix(torch.tensor(math.pi / 6, dtype=torch.float64)[None])
+    for quantity in type.quantities:
+        rho, count = quantity.how.representation(sixth), len(quantity.components)
+        known = sixth if quantity.how.vector else torch.eye(count, dtype=rho.dtype)[None]
+        if rho.shape != known.shape or not bool((rho - known).abs().amax() < 1e-9):
+            raise FieldError(
+                f"{group.name}: {quantity.name!r} is a {quantity.kind}, and rotations by any angle "
+                "are known for scalars and vectors alone: average over quarter turns with "
+                "Symmetrised, which follows its representation"
+            )
 
 
 def check_square(group: Group, field: Field) -> None:

@@ -157,6 +157,7 @@ class GalileanScaling(Group):
     """
 
     name = "galilean-scaling"
+    rescales = True
     dim = 1
     coordinates = ("x", "velocity", "scale")
     periods = (1.0, math.inf, math.inf)

@@ -285,7 +285,8 @@ class PointGroup(Group):
         """How the elements act on all channels of a type, ``(order, count, count)``."""
         key = type.text, count
         if key not in self._rho:
-            self._rho[key] = representation(self, *key)
+            with torch.inference_mode(False):  # else it could not be used in training afterwards
+                self._rho[key] = representation(self, *key)
         return self._rho[key]
 
     def check_action(self, type: FieldType) -> None:

@@ -122,5 +122,6 @@ class Symmetrised(nn.Module):
 
     def _representation(self, text: str, count: int) -> Tensor:
         if (text, count) not in self._rho:
-            self._rho[text, count] = representation(self.group, text, count)
+            with torch.inference_mode(False):  # else it could not be used in training afterwards
+                self._rho[text, count] = representation(self.group, text, count)
         return self._rho[text, count]

@@ -1,4 +1,4 @@
-"""The paper's experiments on top of the library: benchmarks, rows of tables, studies, claims, report.
+"""The paper's experiments on top of the library: benchmarks, rows, studies, claims, report.
 
 The library never imports this room. The names below are here so that ``--help`` can list them
 without importing torch; a test compares them with the registries.
