@@ -169,8 +169,9 @@ def _check_request(model: nn.Module, path: Path, example: Tensor) -> None:
         path.suffix == ".onnx" and example.dtype != torch.float32
     ):
         raise UsageError(
-            f"{path}: expected an example in float32 (or float64 for .pt2), got "
-            f"{_name_of(example.dtype)}: convert both, model.float() and example.float()"
+            f"{path.name}: expected an example in float32 (or float64 for .pt2), got "
+            f"{_name_of(example.dtype)}: convert both, model.float() and example.float(), or train "
+            "in float32"
         )
     if path.suffix == ".onnx":
         for name in ("onnx", "onnxscript", "onnxruntime"):

@@ -60,7 +60,7 @@ def check_field(
     if field.ndim < 3 or (dim is not None and field.ndim != dim + 2):
         missing_batch = dim is not None and field.ndim == dim + 1
         remedy = (
-            "add a batch axis with field[None]"
+            "add a batch axis with field[None], or a channel axis with field[:, None]"
             if missing_batch
             else "the layout is (batch, channel, *grid)"
         )

@@ -238,11 +238,23 @@ def test_a_model_that_cannot_be_found_is_one_sentence(home: Path, model: str, sa
         (("task.toml", "--read-predictions", "empty"), "empty holds no manifest of an audit"),
         (("mymodels:net", "task.toml", "--model", "mymodels:net"), "only for the folder of a run"),
         (("task.toml", "--write-inputs", "d", "--model", "mymodels:net"), "no model is loaded"),
+        (("task.toml", "--read-predictions", "d", "--point-group", "p4m"), "with --write-inputs"),
         ((".", "task.toml", "--model", "pace"), "--model pace: expected module:attribute"),
     ],
 )
 def test_other_mistakes_are_one_sentence_too(home: Path, words: tuple[str, ...], says: str) -> None:
     assert says in call("audit", *words, code=2)
+
+
+def test_a_model_that_knows_another_box_is_refused(home: Path) -> None:
+    operator = pacefno.FNO(2, 2, 2, width=4, modes=3, layers=1)
+    for lengths in (2.0, 200.0):
+        group, what = pacefno.Galilean(2), {"channels": "u v: velocity", "horizon": HORIZON}
+        model = pacefno.PACE(operator, group, **what, lengths=lengths).eval()
+        pacefno.save(model, home / f"box{lengths:g}")
+    call("audit", "box2", "task.toml", "--samples", 2)
+    said = call("audit", "box200", "task.toml", code=2)
+    assert "the model was trained for input" in said and "this task says" in said
 
 
 # --- models in any framework ----------------------------------------------------------------------

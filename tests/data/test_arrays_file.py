@@ -244,3 +244,18 @@ def test_a_bomb_in_an_npz_is_refused(tmp_path: Path) -> None:
         file.writestr("input.npy", b"\0" * 50_000_000)
     with pytest.raises(DatasetError, match=r"'input\.npy' declares 50000000 bytes .* bomb"):
         read_fields(path)
+
+
+def test_axes_that_a_file_names_are_put_in_order(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("netCDF4")
+    values = np.random.default_rng(0).normal(size=(3, 2, 4, 8, 6))  # sample time channel x y
+    stored = values.transpose(0, 1, 4, 3, 2)
+    names = ["sample", "time", "y", "x", "channel"]
+    xarray.Dataset({"input": (names, stored)}).to_netcdf(tmp_path / "all.nc")
+    found = read_fields(tmp_path / "all.nc").values
+    assert np.array_equal(found, values.reshape(3, 8, 8, 6))
+    one = {"input": (["sample", "channel", "y", "x"], values[:, 0].transpose(0, 1, 3, 2))}
+    xarray.Dataset(one, coords={"X": np.arange(8) / 8}).to_netcdf(tmp_path / "one.nc")
+    found_one = read_fields(tmp_path / "one.nc")
+    assert np.array_equal(found_one.values, values[:, 0]) and len(found_one.coordinates["x"]) == 8

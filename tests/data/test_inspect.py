@@ -782,3 +782,92 @@ def test_lengths_are_asked_for_where_fields_are_turned(tmp_path: Path) -> None:
         said = {"channels": "p: scalar", "group": group, "step": 1.0}
         text = inspected(tmp_path / "p.npz", tmp_path / "task.toml", **said)
         assert ('lengths = "?"' in text) == blank
+
+
+# --- coordinates that are others than they seem
+
+
+def stored(path: Path, **more: Any) -> Path:
+    """Velocities with the coordinates of the examples, or with others instead."""
+    with h5py.File(path, "w") as file:
+        file["u"], file["v"] = VALUES[:, :, 0], VALUES[:, :, 1]
+        for name, array in ({"x": X, "y": Y, "time": TIMES} | more).items():
+            if array is not None:
+                file[name] = array
+    return path
+
+
+def step_of(path: Path, said: Answers | None = None) -> float:
+    """The time between snapshots in the document that is written of a file."""
+    found = inspect_file(path, said)
+    return float(found.document["input"]["step"].value)
+
+
+def test_a_counter_of_steps_is_no_time(tmp_path: Path) -> None:
+    path = stored(tmp_path / "flow.h5", step=100 * np.arange(len(TIMES)))
+    assert step_of(path) == pytest.approx(STEP)
+    path = stored(tmp_path / "counted.h5", time=None, step=100 * np.arange(len(TIMES)))
+    assert step_of(path, Answers(step=0.1)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["Time", "TIME", "times"])
+def test_a_coordinate_may_be_written_in_capitals(name: str, tmp_path: Path) -> None:
+    path = stored(tmp_path / "flow.h5", time=None, x=None, X=X, **{name: TIMES})
+    assert step_of(path) == pytest.approx(STEP)
+    assert inspect_file(path).type.lengths == pytest.approx(LENGTHS)
+    uneven = stored(tmp_path / "uneven.h5", time=None, **{name: TIMES**2})
+    with pytest.raises(DatasetError, match="not evenly spaced"):
+        inspect_file(uneven, Answers(step=STEP))
+
+
+def test_of_several_groups_the_coordinates_beside_the_arrays_count(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "runs.h5", "w") as file:
+        for name, factor in (("a", 1.0), ("b", 3.0)):
+            file[f"{name}/u"] = VALUES[:, :, 0]
+            file[f"{name}/x"], file[f"{name}/y"] = factor * X, factor * Y
+            file[f"{name}/time"] = factor * TIMES
+    for name, factor in (("a", 1.0), ("b", 3.0)):
+        said = Answers(arrays=(f"{name}/u",))
+        lengths = inspect_file(tmp_path / "runs.h5", said).type.lengths
+        assert lengths == pytest.approx([factor * length for length in LENGTHS])
+        assert step_of(tmp_path / "runs.h5", said) == pytest.approx(factor * STEP)
+    with h5py.File(tmp_path / "runs.h5", "r+") as file:
+        file["c"] = VALUES[:, :, 0]
+    with pytest.raises(DatasetError, match="has several coordinates x, 'a/x' and 'b/x'"):
+        inspect_file(tmp_path / "runs.h5", Answers(arrays=("c",), axes="sample time x y"))
+
+
+@pytest.mark.parametrize("what", ["grid/x", "grid/t"])
+def test_one_group_per_sample_has_one_box_and_one_step(what: str, tmp_path: Path) -> None:
+    write, file, _ = LAYOUTS["PDEBench groups"]
+    path = tmp_path / file
+    write(path, VALUES)
+    with h5py.File(path, "r+") as opened:
+        group = opened[sorted(opened)[-1]]
+        points = group[what][()]
+        del group[what]
+        group[what] = 3 * points
+    with pytest.raises(DatasetError, match=f"{what} is not spaced as 0000/{what}"):
+        inspect_file(path, SAID["PDEBench groups"])
+
+
+def test_files_of_a_folder_name_their_axes_alike(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("netCDF4")
+    square = VALUES[..., :12, :]
+    for number, dims in ((1, "sample time x y"), (2, "sample time y x")):
+        flow = {name: (dims.split(), square[:, :, i]) for i, name in enumerate("uv")}
+        xarray.Dataset(flow).to_netcdf(tmp_path / f"{number}.nc")
+    with pytest.raises(DatasetError, match="'u' has the axes sample time y x, in 1.nc sample time"):
+        inspect_file(tmp_path, Answers(lengths=(1.0, 1.0), step=STEP))
+
+
+def test_an_end_point_is_dropped_only_where_it_is_one(tmp_path: Path) -> None:
+    """Listed twice along x alone: dropping the last point along y too would tear the field."""
+    values = np.concatenate([VALUES, VALUES[..., :1, :]], axis=-2)
+    path = tmp_path / "flow.h5"
+    with h5py.File(path, "w") as file:
+        file["u"], file["v"] = values[:, :, 0], values[:, :, 1]
+    said = Answers(lengths=LENGTHS, step=STEP, endpoint=True)
+    with pytest.raises(DatasetError, match="along y the last point does not repeat the first"):
+        write_task(inspect_file(path, said), tmp_path / "task.toml")

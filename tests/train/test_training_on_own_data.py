@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,27 @@ def test_a_model_with_a_frame_is_standardised_as_if_its_samples_had_no_mean_flow
 def test_pairs_on_two_grids_are_refused() -> None:
     with pytest.raises(FieldError, match=r"on one grid, got \(16,\) and \(8,\)"):
         ArraySource(torch.zeros(4, 1, 16), torch.zeros(4, 1, 8))
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.ma.masked_greater(np.zeros((4, 1, 16)), 1), "got a masked array: fill it"),
+        (np.zeros((4, 1, 16), complex), "expected real numbers, got complex128"),
+        (torch.zeros(4, 1, 16, dtype=torch.complex64), "expected real numbers, got torch.complex"),
+        (np.zeros((4, 16)), r"expected \(sample, channel, \*grid\), got \(4, 16\)"),
+    ],
+)
+def test_arrays_that_would_lose_something_are_refused(array: Any, says: str) -> None:
+    with pytest.raises(FieldError, match=says):
+        ArraySource(array, array)
+
+
+def test_arrays_of_another_byte_order_are_read() -> None:
+    values = np.random.default_rng(0).normal(size=(4, 1, 16))
+    source, other = (ArraySource(v, v) for v in (values, values.astype(">f8")))
+    both = (one.load("train").select(slice(None)).input for one in (source, other))
+    assert torch.equal(*both)
 
 
 def test_splits_share_no_sample_and_none_is_empty() -> None:
@@ -500,6 +522,16 @@ def test_a_run_whose_document_was_edited_says_so(home: Path) -> None:
     finally:
         document.write_text(text)
     assert "was changed since" not in call("evaluate", home / "run")
+
+
+def test_another_split_of_the_same_file_says_so(home: Path) -> None:
+    other = home / "other.toml"
+    text = (home / "task.toml").read_text()
+    other.write_text(text)
+    assert "in another way" not in call("evaluate", home / "run", "--data", other)
+    other.write_text(text.replace("[data]\n", "[data]\nseed = 5\n", 1))
+    said = " ".join(call("evaluate", home / "run", "--data", other).split())
+    assert "in another way than" in said and "(seed): samples of the training are among" in said
 
 
 def test_a_report_leaves_out_what_cannot_be_scored(home: Path, tmp_path: Path) -> None:

@@ -116,8 +116,13 @@ def data_of_run(
     return benchmark.task, benchmark_data(benchmark, labels["preset"], data or DATASETS, seed)
 
 
+SPLIT = ("split", "seed", "split_by", "samples", "validation_file", "test_file")  # in [data]
+
+
 def warn_if_changed(run: Path, document: Path) -> None:
-    """Say so if a run was trained on this task.toml when another text was in it."""
+    """Say so if a run was trained on this task.toml when another text was in it, or on another
+    split of the same file.
+    """
     settings = run / "config.json"
     if not settings.is_file() or not document.is_file():
         return
@@ -130,6 +135,20 @@ def warn_if_changed(run: Path, document: Path) -> None:
         say(
             f"warning: {document} was changed since {run} was trained: if its split is another "
             "now, samples of the training may be among those of the test"
+        )
+    if same or document.suffix != ".toml":
+        return
+    trained, given = (
+        tomllib.loads(text).get("data", {})
+        for text in (labels["task_document"], document.read_text())
+    )
+    places = ((own[0], trained), (own[1], trained), (document, given))
+    *files, file = ((place.parent / str(table.get("file"))).resolve() for place, table in places)
+    other = [key for key in SPLIT if trained.get(key) != given.get(key)]
+    if file in files and other:
+        say(
+            f"warning: {document} splits {file.name} in another way than {run} was trained with "
+            f"({', '.join(other)}): samples of the training are among those of the test"
         )
 
 

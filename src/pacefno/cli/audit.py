@@ -122,8 +122,15 @@ def audit_command(
                 "--steps: each prediction is the input of the next, so inputs cannot be written "
                 "beforehand: name a MODEL, or audit one step"
             )
+        if read_predictions and (point_group or inexact):
+            raise UsageError(
+                "--point-group and --inexact: say them with --write-inputs, which wrote what was "
+                "predicted"
+            )
         from pacefno.auditing import audit, foreign
+        from pacefno.data.own import check_same_task
         from pacefno.files import write_text
+        from pacefno.pace import PACE
 
         opened = None if exchange else foreign.open_model(model, operator)
         if read_predictions is not None:
@@ -131,6 +138,9 @@ def audit_command(
         if task is not None:
             warn_if_changed(Path(model), Path(task))
         chosen, pairs, known = _samples(task or model, samples, steps, preset, data)
+        wrapped = opened.model if opened and isinstance(opened.model, PACE) else None
+        if wrapped is not None and wrapped.group.moves_in_time:  # by the time and the box it knows
+            check_same_task(wrapped, chosen)
         named = point_group or known
         options: dict[str, Any] = {
             "point_group": None if named in (None, "none") else named,

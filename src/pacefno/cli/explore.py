@@ -178,13 +178,16 @@ def take_samples(
     """A few held-out samples: from the file beside the run, or from the data that it came from."""
     import torch
 
+    from pacefno.data.own import check_same_task
     from pacefno.train.evaluate import own_batches
 
     config, kept = trained.config, run.resolve().parent / SAMPLES_FILE
     if data is None and kept.is_file():
         return read_samples(kept, count)
     todo = f"put {SAMPLES_FILE} with 'input' and 'target' beside it"
-    _, source = data_of_run(run, config.labels, data, todo=todo)
+    task, source = data_of_run(run, config.labels, data, todo=todo)
+    if "task_document" in config.labels:  # of a benchmark it cannot have been changed
+        check_same_task(config.task, task)
     batches = list(own_batches(config.task, source, among=count))
     if any(batch.box is not None for batch in batches):
         raise UsageError(

@@ -354,6 +354,21 @@ def look(stack: Stack) -> Look:
     )
 
 
+def check_endpoint(contents: Contents, stack: Stack, settings: DataSettings) -> None:
+    """Refuse to drop the last point of an axis where it is none that is listed twice."""
+    if not settings.endpoint:
+        return
+    whole = Stack(contents, stack.names, settings.model_copy(update={"endpoint": False}), stack.dim)
+    for axis, jump in zip(AXES, look(whole).jump, strict=False):
+        if jump >= CLOSED:
+            raise DatasetError(
+                stack.path,
+                f"along {axis} the last point does not repeat the first, and endpoint = true drops "
+                "the last point of every axis: cut it off in the file where it is listed twice, "
+                "and leave endpoint out",
+            )
+
+
 def check_values(stack: Stack, seen: Look, allow: Sequence[str] = ()) -> None:
     """Refuse values that no periodic field has; ``allow`` names the faults that are meant."""
     many = f"in the {len(seen.samples)} samples looked at"

@@ -56,6 +56,11 @@ class DataSettings(Settings):
             raise UsageError(
                 'split_by: "time" cuts trajectories of one file: name arrays, and no other files'
             )
+        if self.inputs and (self.time_stride != 1 or self.windows is not None):
+            raise UsageError(
+                "time_stride and windows are about trajectories (arrays), and inputs and targets "
+                "are pairs: leave them out"
+            )
         if min(self.split) < 0 or not math.isclose(sum(self.split), 1, abs_tol=1e-6):
             raise UsageError(
                 f"split: expected shares of train, validation and test with sum 1, got {self.split}"

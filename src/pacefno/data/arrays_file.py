@@ -11,7 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pacefno.data.formats import FORMATS, Array, Contents, Hdf5, check_real, open_file
+from pacefno.data.formats import (
+    CHANNEL,
+    FORMATS,
+    SAMPLE,
+    TIME,
+    Array,
+    Contents,
+    Hdf5,
+    check_real,
+    open_file,
+)
 from pacefno.data.store import DatasetError
 from pacefno.fields import AXES
 from pacefno.files import replacing
@@ -48,14 +58,25 @@ def read_fields(path: Path, name: str = "input") -> StoredFields:
     elif name not in contents.arrays:
         present = sorted(contents.arrays)
         raise DatasetError(path, f"holds {present}, no {name!r}: name the array (--name)")
-    values = contents.arrays[name].check("f").values()
-    points = [a for a in AXES if a in contents.arrays and len(contents.arrays[a].shape) == 1]
-    axes = {axis: contents.arrays[axis].check().values() for axis in points if axis != name}
+    array = contents.arrays[name].check("f")
+    values = _in_order(array.values(), array.axes)
+    known = {key.lower(): one for key, one in contents.arrays.items() if len(one.shape) == 1}
+    axes = {axis: known[axis].check().values() for axis in AXES if axis in known and axis != name}
     return StoredFields(
         torch.from_numpy(np.array(values)),  # a copy: the file may change, or be written to
         {axis: torch.from_numpy(array.astype(np.float64)) for axis, array in axes.items()},
         _horizon(contents),
     )
+
+
+def _in_order(values: Array, roles: tuple[str, ...]) -> Array:
+    """Values whose axes a file names as ``(sample, channel, *grid)``, snapshots after another."""
+    order = [roles.index(role) for role in (SAMPLE, TIME, CHANNEL, *AXES) if role in roles]
+    values = values.transpose(order) if roles else values
+    if {TIME, CHANNEL} <= set(roles):
+        start = int(SAMPLE in roles)
+        values = values.reshape(*values.shape[:start], -1, *values.shape[start + 2 :])
+    return values
 
 
 def write_fields(path: Path, arrays: dict[str, Tensor]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -41,13 +42,14 @@ ROLES = (SAMPLE, TIME, CHANNEL, *AXES)
 WORDS = {  # what others call the axes
     SAMPLE: "sample samples n batch trajectory trajectories traj realization realisation ensemble "
     "member run simulation case",
-    TIME: "time t step snapshot",
+    TIME: "time times t step snapshot",
     CHANNEL: "channel channels c component field variable",
     "x": "x lon longitude",
     "y": "y lat latitude",
     "z": "z lev level",
 }
 ROLE_OF = {word: role for role, words in WORDS.items() for word in words.split()}
+COUNTERS = ("step", "snapshot")  # count snapshots, or steps of a solver: no times
 COORDINATES = ("{}", "{}-coordinate", "{}_coordinate")
 MAX_EXPANSION = 100  # declared over stored bytes; compressed fields stay far below
 MAX_COORDINATES = 10**7  # points of an axis; more would be no axis
@@ -118,6 +120,11 @@ class Contents:
     notes: tuple[str, ...] = ()  # what was left out or handled, for people
     nameless: bool = False  # the format has one array without a name
     more: tuple[Member, ...] = ()
+    group: tuple[str, ...] = ()  # of the arrays that are read, whose coordinates count
+
+    def beside(self, name: str) -> Contents:
+        """The same, with the coordinates that are nearest to an array."""
+        return replace(self, group=tuple(name.split("/")[:-1]))
 
     def array(self, name: str) -> StoredArray:
         """An array by its name."""
@@ -132,20 +139,43 @@ class Contents:
     def coordinate(self, axis: str) -> Array | None:
         """The points of an axis (x, y, z, time) in float64; None where the file has none.
 
-        They may stand once per sample if all samples have the same.
+        They may stand once per sample if all samples have the same. Of several the nearest to the
+        arrays that are read counts, then that with the usual name.
         """
-        names = [end.format(word) for word in WORDS[axis].split() for end in COORDINATES]
-        for array in self.arrays.values():
-            if array.name.rpartition("/")[2] not in names or not array.lists_points:
-                continue
-            points = array.values().astype(np.float64)
-            rows = points.reshape(-1, points.shape[-1])
-            if np.abs(np.diff(rows) - np.diff(rows[:1])).max(initial=0) > 1e-3 * np.ptp(rows[0]):
-                reason = f"{array.name!r} differs from sample to sample, and a task has one box"
-                todo = "bring all to one box and one time step, or keep a file for each"
-                raise DatasetError(self.path, f"{reason}: {todo}")
-            return np.asarray(rows[0])
-        return None
+        words = [word for word in WORDS[axis].split() if word not in COUNTERS]
+        names = [end.format(word) for word in words for end in COORDINATES]
+
+        def rank(array: StoredArray) -> tuple[int, int, int]:
+            *group, name = array.name.split("/")
+            pairs = zip(group, self.group, strict=False)
+            shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            return -shared, len(group), names.index(name.lower())
+
+        fit = [a for a in self.arrays.values() if a.name.split("/")[-1].lower() in names]
+        fit = sorted((array for array in fit if array.lists_points), key=rank)
+        found = [self._points(array) for array in fit if rank(array) == rank(fit[0])]
+        if any(not _as_spaced(found[0], other) for other in found[1:]):
+            several = " and ".join(repr(array.name) for array in fit[: len(found)])
+            reason = f"has several coordinates {axis}, {several}, which differ"
+            raise DatasetError(self.path, f"{reason}: keep one file for each box")
+        return found[0] if found else None
+
+    def _points(self, array: StoredArray) -> Array:
+        """The points that an array lists, once or for each sample."""
+        points = array.values().astype(np.float64)
+        rows = points.reshape(-1, points.shape[-1])
+        if not all(_as_spaced(rows[0], row) for row in rows[1:]):
+            reason = f"{array.name!r} differs from sample to sample, and a task has one box"
+            todo = "bring all to one box and one time step, or keep a file for each"
+            raise DatasetError(self.path, f"{reason}: {todo}")
+        return np.asarray(rows[0])
+
+
+def _as_spaced(first: Array, other: Array) -> bool:
+    """Whether points lie as far apart as others do, to a thousandth of all of them."""
+    if first.shape != other.shape:
+        return False
+    return bool(np.abs(np.diff(other) - np.diff(first)).max(initial=0) <= 1e-3 * np.ptp(first))
 
 
 class FileFormat(ABC):
@@ -200,6 +230,12 @@ def _member(first: Contents, other: Contents, name: str) -> Member:
     if {key: (len(a.shape), a.dtype.kind) for key, a in first.arrays.items()} != arrays:
         held = f"holds {sorted(arrays)}, and {first.path.name} {sorted(first.arrays)}"
         raise DatasetError(other.path, f"{held}: expected one layout; name a pattern that fits it")
+    for key, array in other.arrays.items():
+        if array.axes != first.arrays[key].axes:
+            both = (
+                f"{' '.join(array.axes)}, in {first.path.name} {' '.join(first.arrays[key].axes)}"
+            )
+            raise DatasetError(other.path, f"{key!r} has the axes {both}: bring all to one order")
     for axis in (*AXES, TIME):
         mine, theirs = (c.coordinate(axis) for c in (first, other))
         if mine is None or theirs is None:
@@ -523,6 +559,7 @@ def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Cont
         )
     space = tuple(axis for axis in AXES if f"grid/{axis}" in found)
     known = (SAMPLE, TIME, *space, CHANNEL)
+    grid = {key: array.values() for key, array in found.items() if key.startswith("grid/")}
     samples = []
     for name in names:
         _check_link(path, file, name, name)
@@ -530,6 +567,16 @@ def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Cont
         if (one.shape, one.dtype) != (found["data"].shape, found["data"].dtype):
             reason = f"{name}/data is {one.shape}, {names[0]}/data is {found['data'].shape}"
             raise DatasetError(path, f"{reason}: keep one resolution per file")
+        for key, points in grid.items():
+            own = _group(file[name], "grid")
+            axis = key.removeprefix("grid/")
+            if (
+                own is None
+                or axis not in own
+                or not _as_spaced(points, _hdf5_array(path, own, axis, f"{name}/{key}").values())
+            ):
+                reason = f"{name}/{key} is not spaced as {names[0]}/{key}, and a task has one box"
+                raise DatasetError(path, f"{reason}: keep a file for each box and time step")
         samples.append(one)
     shape = (len(names), *found["data"].shape)
 
@@ -542,8 +589,8 @@ def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Cont
 
     axes = known if len(known) == len(shape) and space else ()
     data = StoredArray(path, "data", shape, found["data"].dtype, fetch, axes=axes)
-    grid = {name: array for name, array in found.items() if name.startswith("grid/")}
-    return Contents(path, "PDEBench, one group for each sample", {"data": data} | grid)
+    axes_of_all = {name: found[name] for name in grid}
+    return Contents(path, "PDEBench, one group for each sample", {"data": data} | axes_of_all)
 
 
 def _the_well(contents: Contents, file: h5py.File) -> Contents:

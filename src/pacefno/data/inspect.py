@@ -28,6 +28,7 @@ from pacefno.data._arrays import (
     Stack,
     box_length,
     check_box,
+    check_endpoint,
     check_values,
     handled,
     in_order_of,
@@ -149,6 +150,7 @@ def inspect_file(path: Path, answers: Answers | None = None) -> Findings:
     if recipe := _recipe(contents):
         return _generated(contents, recipe)
     inputs, targets, left_out = _choose(contents, say)
+    contents = contents.beside(inputs[0])
     axes = {
         name: _axes(contents, contents.array(name), say, bool(targets), len(inputs))
         for name in (*inputs, *targets)
@@ -541,6 +543,7 @@ def _fault(findings: Findings, settings: DataSettings, lengths: Fact) -> str:
     try:
         for part, seen in zip(findings.parts, findings.seen, strict=True):
             check_values(part, seen, settings.allow)
+            check_endpoint(findings.contents, part, settings)
         known = [math.nan] * stack.dim if lengths.value == BLANK else lengths.value
         check_box(findings.contents, stack, known, settings.allow)
         if len(order := _swapped(findings)) > 0:

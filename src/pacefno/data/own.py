@@ -23,6 +23,7 @@ from pacefno.data._arrays import (
     ALIKE,
     Stack,
     check_box,
+    check_endpoint,
     check_order,
     check_values,
     handled,
@@ -94,7 +95,8 @@ def _check_units(task: Task, given: Mapping[str, Any], settings: DataSettings) -
         raise UsageError(
             f"input.{missing[0]} is missing: the {task.group.name} group has boosts, which move a "
             "field by velocity times time over length; say lengths, the period of the box, and "
-            "step, the time between stored snapshots, in the units of the data"
+            "step, the time between two snapshots of the task (time_stride stored ones), in the "
+            "units of the data"
         )
 
 
@@ -226,7 +228,8 @@ class OneFile:
 
     def __init__(self, task: Task, settings: DataSettings, path: Path, whole: bool = False) -> None:
         self.task, self.settings, self.path, self.whole = task, settings, path, whole
-        self.contents = open_file(path, settings.format)
+        first = (settings.arrays or settings.inputs)[0]
+        self.contents = open_file(path, settings.format).beside(first)
         names = (settings.arrays or settings.inputs, settings.arrays or settings.targets)
         stacks = [Stack(self.contents, part, settings, task.dim) for part in names]
         self.parts = (stacks[0], stacks[0] if settings.arrays else stacks[1])
@@ -234,6 +237,7 @@ class OneFile:
         self._check_times()
         for stack in dict.fromkeys(self.parts):
             check_values(stack, look(stack), settings.allow)
+            check_endpoint(self.contents, stack, settings)
         check_box(self.contents, self.parts[0], task.input.lengths, settings.allow)
 
     @property

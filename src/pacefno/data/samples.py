@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -213,6 +214,13 @@ class ArraySource:
         shares: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
     ) -> None:
+        for array in (values, target):
+            _check_array(array)
+        if target is not None and min(values.ndim, target.ndim) < 3:
+            raise FieldError(
+                f"pairs: expected (sample, channel, *grid), got {tuple(values.shape)} and "
+                f"{tuple(target.shape)}: one channel is values[:, None]"
+            )
         if target is None and values.ndim < 4:
             raise FieldError(
                 f"trajectories: expected (sample, time, channel, *grid), got {tuple(values.shape)}"
@@ -256,6 +264,21 @@ def split_rows(count: int, shares: Sequence[float], seed: int) -> dict[str, Tens
     return {name: part.sort().values for name, part in zip(SPLITS, parts, strict=True)}
 
 
+def _check_array(array: Any) -> None:
+    """Refuse values that would be dropped or made up without a word."""
+    kind = getattr(array, "dtype", None)
+    if isinstance(array, np.ma.MaskedArray):
+        raise FieldError(
+            "samples: expected plain values, got a masked array: fill it, np.ma.filled(array, "
+            "value), or leave such samples out"
+        )
+    if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
+        raise FieldError(
+            f"samples: expected real numbers, got {kind}: store real and imaginary part as two "
+            "channels"
+        )
+
+
 def _taken(array: Any, *places: Tensor) -> Tensor:
     """What lies at some places of a tensor or of a numpy array, as numbers that torch can train
     on.
@@ -263,7 +286,8 @@ def _taken(array: Any, *places: Tensor) -> Tensor:
     if isinstance(array, Tensor):
         found = array[places]
     else:
-        found = torch.as_tensor(array[tuple(place.numpy() for place in places)])
+        part = np.asarray(array[tuple(place.numpy() for place in places)])
+        found = torch.as_tensor(part.astype(part.dtype.newbyteorder("="), copy=False))
     return found if found.is_floating_point() else found.float()
 
 
