@@ -871,3 +871,16 @@ def test_an_end_point_is_dropped_only_where_it_is_one(tmp_path: Path) -> None:
     said = Answers(lengths=LENGTHS, step=STEP, endpoint=True)
     with pytest.raises(DatasetError, match="along y the last point does not repeat the first"):
         write_task(inspect_file(path, said), tmp_path / "task.toml")
+
+
+def test_no_group_of_a_file_may_lead_out_of_it(tmp_path: Path) -> None:
+    """Each is looked into, not only the first."""
+    write, *_ = LAYOUTS["PDEBench groups"]
+    for name in ("here.h5", "elsewhere.h5"):
+        write(tmp_path / name, VALUES)
+    with h5py.File(tmp_path / "here.h5", "r+") as opened:
+        last = sorted(opened)[-1]
+        del opened[last]["grid"]
+        opened[last]["grid"] = h5py.ExternalLink("elsewhere.h5", f"{last}/grid")
+    with pytest.raises(DatasetError, match=f"'{last}/grid' is a link"):
+        inspect_file(tmp_path / "here.h5", SAID["PDEBench groups"])

@@ -231,16 +231,15 @@ def _member(first: Contents, other: Contents, name: str) -> Member:
         held = f"holds {sorted(arrays)}, and {first.path.name} {sorted(first.arrays)}"
         raise DatasetError(other.path, f"{held}: expected one layout; name a pattern that fits it")
     for key, array in other.arrays.items():
-        if array.axes != first.arrays[key].axes:
-            both = (
-                f"{' '.join(array.axes)}, in {first.path.name} {' '.join(first.arrays[key].axes)}"
-            )
-            raise DatasetError(other.path, f"{key!r} has the axes {both}: bring all to one order")
+        mine, theirs = (" ".join(one.axes) for one in (first.arrays[key], array))
+        if mine != theirs:
+            reason = f"{key!r} has the axes {theirs}, in {first.path.name} {mine}"
+            raise DatasetError(other.path, f"{reason}: bring all to one order")
     for axis in (*AXES, TIME):
-        mine, theirs = (c.coordinate(axis) for c in (first, other))
-        if mine is None or theirs is None:
+        points, others = (c.coordinate(axis) for c in (first, other))
+        if points is None or others is None:
             continue
-        if len(mine) != len(theirs) or not np.allclose(np.diff(mine), np.diff(theirs), 1e-3, 0):
+        if len(points) != len(others) or not np.allclose(np.diff(points), np.diff(others), 1e-3, 0):
             reason = f"its coordinates {axis} are not spaced as in {first.path.name}"
             raise DatasetError(other.path, f"{reason}: bring all to one box and one step")
     shapes = {key: array.shape for key, array in other.arrays.items()}
@@ -563,18 +562,16 @@ def _one_group_per_sample(path: Path, file: h5py.File, names: list[str]) -> Cont
     samples = []
     for name in names:
         _check_link(path, file, name, name)
-        one = _hdf5_array(path, file[name], "data", f"{name}/data").check()
+        walked = _walk(path, file[name], f"{name}/")
+        own = {key.removeprefix(f"{name}/"): array for key, array in walked}
+        if "data" not in own:
+            raise DatasetError(path, f"{name}/data is missing: write it, or leave the group out")
+        one = own["data"].check()
         if (one.shape, one.dtype) != (found["data"].shape, found["data"].dtype):
             reason = f"{name}/data is {one.shape}, {names[0]}/data is {found['data'].shape}"
             raise DatasetError(path, f"{reason}: keep one resolution per file")
         for key, points in grid.items():
-            own = _group(file[name], "grid")
-            axis = key.removeprefix("grid/")
-            if (
-                own is None
-                or axis not in own
-                or not _as_spaced(points, _hdf5_array(path, own, axis, f"{name}/{key}").values())
-            ):
+            if key not in own or not _as_spaced(points, own[key].values()):
                 reason = f"{name}/{key} is not spaced as {names[0]}/{key}, and a task has one box"
                 raise DatasetError(path, f"{reason}: keep a file for each box and time step")
         samples.append(one)
