@@ -220,3 +220,17 @@ def test_all_samples_are_those_of_every_split(tmp_path: Path) -> None:
     assert len(every.window) == len(pairs) > len(read_start(source, task, "test", 99, 1).window)
     few = read_start(source, task, None, 5, 1)
     assert len(few.window) == 5 and few.window.shape == few.truth.shape
+
+
+@pytest.mark.parametrize("error", ["pooled", "per-channel"])
+def test_errors_of_snapshots_are_measured_as_the_task_says(error: str) -> None:
+    type = pacefno.FieldType.parse("u v: velocity", 2)
+    task = Task(input=type, output=type.at([1]), group=pacefno.Translation(2), error=error)
+    generator = torch.Generator().manual_seed(0)
+    state, truth = (torch.randn(3, 2, 8, 8, generator=generator) for _ in range(2))
+    truth[:, 1] *= 30  # the larger channel alone would decide a pooled error
+    model = pacefno.PACE(torch.nn.Identity(), pacefno.Translation(2)).eval()
+    start = Start(state, truth)
+    made = forecast(model, task, start, 1)
+    expected = relative_l2(model(state), truth, per_channel=error == "per-channel")
+    assert torch.allclose(made.error[:, 0], expected.double(), rtol=1e-4)

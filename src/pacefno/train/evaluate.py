@@ -517,22 +517,24 @@ def _own_rollouts(model: PACE, task: Task, samples: TrajectorySamples, moves: Mo
             few = samples.cut(rows, first - history, count)
             few = as_precise(few, real_weight(model, few.values).dtype)
             prediction, truth = roll_out(model, task, few)
-            rest.append(by_snapshot(prediction, truth, few.channels))
+            rest.append(by_snapshot(prediction, truth, few.channels, task.per_channel))
             xi = moves.elements(task, len(few), generator)
             away = moved_trajectories(task, few, xi)
             back = pulled_back(task, away, xi, roll_out(model, task, away)[0])
-            moved.append(by_snapshot(back, truth, few.channels))
+            moved.append(by_snapshot(back, truth, few.channels, task.per_channel))
     return {
         "rollout_error": torch.cat(rest).mean(dim=0).tolist(),
         "rollout_error_moved": torch.cat(moved).mean(dim=0).tolist(),
     }
 
 
-def by_snapshot(prediction: Tensor, truth: Tensor, channels: int) -> Tensor:
-    """The relative error of each snapshot ``(B, S)``, its channels pooled; infinite, never NaN."""
+def by_snapshot(
+    prediction: Tensor, truth: Tensor, channels: int, per_channel: bool = False
+) -> Tensor:
+    """The relative error of each snapshot, ``(B, S)``, as a task measures it; never NaN."""
     shape = len(truth), -1, channels, *truth.shape[2:]
     each, wanted = (part.reshape(shape).flatten(0, 1) for part in (prediction, truth))
-    error = relative_l2(each, wanted).double().reshape(len(truth), -1)
+    error = relative_l2(each, wanted, per_channel=per_channel).double().reshape(len(truth), -1)
     return error.nan_to_num(nan=math.inf, posinf=math.inf)
 
 

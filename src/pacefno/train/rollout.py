@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -114,9 +115,10 @@ def forecast(
     truth = start.truth[:, : known * channels].to(flat)
     last = start.window[:, -channels:].to(flat)
     empty = flat.new_zeros(len(flat), 0, dtype=torch.float64)
-    error = by_snapshot(flat[:, : known * channels], truth, channels) if known else empty
+    measured = partial(by_snapshot, truth=truth, channels=channels, per_channel=task.per_channel)
+    error = measured(flat[:, : known * channels]) if known else empty
     guess = last.repeat(1, known, *[1] * task.dim)
-    still = by_snapshot(guess, truth, channels) if known else empty
+    still = measured(guess) if known else empty
     step = task.spacing * task.output.step
     shape = len(flat), -1, channels, *flat.shape[2:]
     times = step * torch.arange(1, count + 1, dtype=torch.float64)
