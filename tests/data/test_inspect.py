@@ -884,3 +884,23 @@ def test_no_group_of_a_file_may_lead_out_of_it(tmp_path: Path) -> None:
         opened[last]["grid"] = h5py.ExternalLink("elsewhere.h5", f"{last}/grid")
     with pytest.raises(DatasetError, match=f"'{last}/grid' is a link"):
         inspect_file(tmp_path / "here.h5", SAID["PDEBench groups"])
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_dimension_scales_and_labels_tell_the_axes(labelled: bool, tmp_path: Path) -> None:
+    path, names = tmp_path / "flow.h5", ("sample", "time", "y", "x")
+    with h5py.File(path, "w") as file:
+        for name, points in (("time", TIMES), ("x", X), ("y", Y), ("sample", np.arange(10))):
+            file[name] = points
+            file[name].make_scale(name)
+        for number, name in enumerate("uv"):
+            array = file.create_dataset(name, data=VALUES[:, :, number].transpose(0, 1, 3, 2))
+            for dim, axis in zip(array.dims, names, strict=True):
+                if labelled:
+                    dim.label = axis
+                else:
+                    dim.attach_scale(file[axis])
+    found = inspect_file(path)
+    assert found.document["data"]["axes"].value == "sample time y x"
+    assert found.axes["u"].source == "file"
+    assert found.type.lengths == pytest.approx(LENGTHS)

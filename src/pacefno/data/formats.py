@@ -15,7 +15,7 @@ import math
 import os
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -493,7 +493,28 @@ def _hdf5_array(path: Path, group: h5py.Group, key: str, name: str) -> StoredArr
         raise DatasetError(path, f"{reason}: store them in this one")
     stored = dataset.id.get_storage_size()
     shape = dataset.shape if dataset.shape is not None else (0,)
-    return StoredArray(path, name, shape, dataset.dtype, lambda i: dataset[i], stored)
+    axes = _axes_of_scales(dataset)
+    return StoredArray(path, name, shape, dataset.dtype, lambda i: dataset[i], stored, axes)
+
+
+def _axes_of_scales(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """The roles of axes that have a label or a dimension scale; nothing if one of them tells none.
+
+    A scale is known by its name, as the variable of a NetCDF dimension is.
+    """
+    try:
+        words = [
+            dim.label or (dim[0].name.split("/")[-1] if len(dim) else "") for dim in dataset.dims
+        ]
+    except (KeyError, ValueError, RuntimeError):  # a scale that is gone tells nothing
+        return ()
+    return _roles_of(words)
+
+
+def _roles_of(words: Sequence[str]) -> tuple[str, ...]:
+    """What others call the axes as roles; nothing if one is not known, or two are the same."""
+    roles = tuple(ROLE_OF.get(word.lower(), "") for word in words)
+    return roles if all(roles) and len(set(roles)) == len(roles) else ()
 
 
 @register("format", "hdf5")
@@ -627,8 +648,7 @@ def _by_xarray(path: Path, dataset: Any, layout: str, stored: int) -> Contents:
     """The variables of a dataset; ``stored`` bytes in all."""
     arrays = {}
     for name, variable in dataset.variables.items():
-        roles = tuple(ROLE_OF.get(str(dim).lower(), "") for dim in variable.dims)
-        known = roles if all(roles) and len(set(roles)) == len(roles) else ()
+        known = _roles_of([str(dim) for dim in variable.dims])
 
         def fetch(index: Index, variable: Any = variable) -> Any:
             return variable[index].values
