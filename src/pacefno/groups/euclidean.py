@@ -93,10 +93,13 @@ def check_turnable(group: Group, type: FieldType) -> None:
             f"{group.name}: {bound[0]!r} is a speed along (1, 1), a direction that a rotation "
             "turns: its equation does not have this symmetry"
         )
-    sixth = rotation_matrix(torch.tensor(math.pi / 6, dtype=torch.float64)[None])
+    if torch.compiler.is_compiling():
+        return  # a graph cannot look at values; what wraps a model has checked its types
+    sixth = rotation_matrix(torch.tensor([math.pi / 6], dtype=torch.float64))
     for quantity in type.quantities:
-        rho, count = quantity.how.representation(sixth), len(quantity.components)
-        known = sixth if quantity.how.vector else torch.eye(count, dtype=rho.dtype)[None]
+        rho = quantity.how.representation(sixth)
+        alone = torch.eye(len(quantity.components), dtype=rho.dtype)[None]
+        known = sixth if quantity.how.vector else alone
         if rho.shape != known.shape or not bool((rho - known).abs().amax() < 1e-9):
             raise FieldError(
                 f"{group.name}: {quantity.name!r} is a {quantity.kind}, and rotations by any angle "
