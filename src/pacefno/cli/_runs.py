@@ -148,7 +148,7 @@ def warn_if_changed(run: Path, document: Path) -> None:
     if file in files and other:
         say(
             f"warning: {document} splits {file.name} in another way than {run} was trained with "
-            f"({', '.join(other)}): samples of the training are among those of the test"
+            f"({', '.join(other)}): samples of the training may be among those of the test"
         )
 
 
